@@ -1,0 +1,1 @@
+"""PyDanube: the Danube messaging platform in Python."""

@@ -1,0 +1,1 @@
+"""Administration: typed verbs shown by every face."""

@@ -1,0 +1,1 @@
+"""One module per noun: typed verbs with typed results."""

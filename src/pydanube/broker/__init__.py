@@ -1,0 +1,1 @@
+"""The broker: configuration, wiring, and the services on its ports."""

@@ -1,0 +1,1 @@
+"""One module per service: translate, delegate, translate back."""

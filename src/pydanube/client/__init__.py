@@ -1,0 +1,1 @@
+"""Talks to a broker: connections, producers, consumers, administration."""

@@ -1,0 +1,1 @@
+"""Who gets which message next: pure decisions over offset ranges."""

@@ -1,0 +1,210 @@
+"""What a dispatcher is told, and what it decides.
+
+Every range is [start, end): `end` is the next offset, never the last one. A cursor is the first
+offset that is not settled. Ranges never carry payloads.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from pydanube.model.ids import ConsumerId, Offset
+from pydanube.model.policies import FailurePolicy
+
+
+class DispatchSettings(Struct, frozen=True, kw_only=True):
+    """What may change while a subscription lives."""
+
+    window: int
+    policy: FailurePolicy
+    rate_per_second: int | None = None
+
+
+class Available(Struct, frozen=True):
+    """The topic holds durable messages up to `end`."""
+
+    end: Offset
+
+
+class KeysRead(Struct, frozen=True):
+    """The answer to ReadKeys: the routing keys of the messages from `start` on.
+
+    `keys[i]` belongs to offset start + i. An empty list means nothing could be read yet. A
+    best-effort dispatcher never asks: it is given the keys of every published message.
+    """
+
+    start: Offset
+    keys: Sequence[str]
+
+
+class Skipped(Struct, frozen=True):
+    """These offsets hold no message any more; they count as settled."""
+
+    start: Offset
+    end: Offset
+
+
+class ConsumerJoined(Struct, frozen=True):
+    """A consumer can take messages: it is new, or it is back, or it took over its own name.
+
+    A join of a consumer that is present counts as left and joined: what it had in flight is
+    delivered again, first and in offset order.
+    """
+
+    consumer: ConsumerId
+    credit: int
+    """How many messages its outbox has room for."""
+    filters: tuple[str, ...] = ()
+
+
+class ConsumerLeft(Struct, frozen=True):
+    """Its stream ended. It keeps its place until it is removed, and gets nothing."""
+
+    consumer: ConsumerId
+
+
+class ConsumerRemoved(Struct, frozen=True):
+    """It is gone for good."""
+
+    consumer: ConsumerId
+
+
+class Drained(Struct, frozen=True):
+    """A consumer's outbox has handed over this many messages and has room for as many more."""
+
+    consumer: ConsumerId
+    count: int
+
+
+class Acked(Struct, frozen=True):
+    """These messages are done. Offsets that are not in flight are ignored."""
+
+    start: Offset
+    end: Offset
+
+
+class Nacked(Struct, frozen=True):
+    """These messages failed, and are wanted again not before `delay_ms`."""
+
+    start: Offset
+    end: Offset
+    delay_ms: int = 0
+    reason: str | None = None
+
+
+class DeadLetterStored(Struct, frozen=True):
+    """The answer to DeadLetter: it is durable in the dead-letter topic, or it failed for now."""
+
+    offset: Offset
+    stored: bool
+
+
+class Configured(Struct, frozen=True):
+    """New settings; they apply from now on, to what is in flight as well."""
+
+    settings: DispatchSettings
+
+
+class TimePassed(Struct, frozen=True):
+    """Time has come for what `wake_at_ms` asked for."""
+
+
+Event = (
+    Available
+    | KeysRead
+    | Skipped
+    | ConsumerJoined
+    | ConsumerLeft
+    | ConsumerRemoved
+    | Drained
+    | Acked
+    | Nacked
+    | DeadLetterStored
+    | Configured
+    | TimePassed
+)
+
+
+class Deliver(Struct, frozen=True):
+    """Put these messages into the consumer's outbox."""
+
+    consumer: ConsumerId
+    start: Offset
+    end: Offset
+    attempt: int
+    """1 for the first delivery."""
+
+
+class Settle(Struct, frozen=True):
+    """These messages are done for this subscription; make that durable."""
+
+    start: Offset
+    end: Offset
+
+
+class Count(Struct, frozen=True):
+    """These messages have been delivered `attempts` times without success; make that durable."""
+
+    start: Offset
+    end: Offset
+    attempts: int
+
+
+class DeadLetter(Struct, frozen=True):
+    """Publish this message to the dead-letter topic, then report DeadLetterStored."""
+
+    offset: Offset
+    attempts: int
+    reason: str | None
+
+
+class ReadKeys(Struct, frozen=True):
+    """Read the routing keys of up to `count` messages from `start` on, then report KeysRead."""
+
+    start: Offset
+    count: int
+
+
+class Discard(Struct, frozen=True):
+    """A best-effort message reached nobody: no consumer, or no room."""
+
+    start: Offset
+    end: Offset
+
+
+class Observed(Struct, frozen=True):
+    """Something worth counting happened `count` times: nack, ack_timeout, redelivery, exhausted."""
+
+    what: str
+    count: int
+
+
+Action = Deliver | Settle | Count | DeadLetter | ReadKeys | Discard | Observed
+
+
+class Dispatcher(Protocol):
+    """One subscription's decisions. Carry out the returned actions in order."""
+
+    def handle(self, event: Event, now_ms: int) -> list[Action]:
+        """Take one event in; `now_ms` never goes backwards."""
+
+    @property
+    def cursor(self) -> Offset:
+        """The first offset that is not settled."""
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """When TimePassed is due, or None while nothing waits for time."""
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages delivered and not yet settled, those that wait for a retry included."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for a retry."""
+
+    @property
+    def blocked_count(self) -> int:
+        """Messages that are exhausted and block under the poison policy."""

@@ -1,0 +1,1 @@
+"""The small, replicated truth: keys, values, revisions, watches, leases."""

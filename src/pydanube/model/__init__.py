@@ -1,0 +1,1 @@
+"""The nouns every room shares: names, ids, messages, batches, policies."""

@@ -1,0 +1,46 @@
+"""What a namespace or topic allows, and how a subscription treats failures."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+DispatchStrategy = Literal["NonReliable", "Reliable"]
+SubscriptionType = Literal["Exclusive", "Shared", "Failover", "KeyShared"]
+BackoffStrategy = Literal["Fixed", "Exponential"]
+PoisonPolicy = Literal["DeadLetter", "Block", "Drop"]
+Durability = Literal["fsync", "os", "memory"]
+
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024 - 64 * 1024
+WINDOW_MIN, WINDOW_DEFAULT, WINDOW_MAX = 1, 10, 10_000
+
+Limit = Annotated[int, Meta(ge=1)] | None
+
+
+class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a topic. `None` is unlimited; on the wire and in YAML that is written 0."""
+
+    max_producers_per_topic: Limit = None
+    max_subscriptions_per_topic: Limit = None
+    max_consumers_per_topic: Limit = None
+    max_consumers_per_subscription: Limit = None
+    max_publish_rate: Limit = None
+    max_subscription_dispatch_rate: Limit = None
+    max_message_size: Limit = MESSAGE_BYTES_MAX
+
+
+class FailurePolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens to a message that is nacked or not acked in time."""
+
+    max_redelivery_count: Annotated[int, Meta(ge=0)] = 5
+    ack_timeout_ms: Annotated[int, Meta(ge=1)] = 30_000
+    base_redelivery_delay_ms: Annotated[int, Meta(ge=0)] = 1_000
+    max_redelivery_delay_ms: Annotated[int, Meta(ge=0)] = 60_000
+    backoff_strategy: BackoffStrategy = "Exponential"
+    dead_letter_topic: str | None = None
+    poison_policy: PoisonPolicy = "Block"
+
+
+class DispatchConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many messages a subscription may have in flight."""
+
+    max_unacked_messages: Annotated[int, Meta(ge=WINDOW_MIN, le=WINDOW_MAX)] = WINDOW_DEFAULT

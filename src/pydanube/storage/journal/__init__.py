@@ -1,0 +1,1 @@
+"""The journal: append, group commit, recovery."""

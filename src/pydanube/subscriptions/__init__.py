@@ -1,0 +1,1 @@
+"""Carries out what dispatch decides: outboxes, cursors, dead letters."""

@@ -1,0 +1,1 @@
+"""Topics and namespaces: their catalogue, their limits, their messages."""

@@ -1,0 +1,122 @@
+"""The handler table: method path → handler, over bytes and our own types.
+
+Nothing above `wire/` knows which engine carries a call. A handler takes the request's bytes and
+the `Call`, and returns the reply's bytes; it refuses by raising `CallRefused`.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from enum import IntEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class StatusCode(IntEnum):
+    """The gRPC status codes, by their numbers on the wire."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class CallRefused(Exception):
+    """A call ended with a status other than OK, at either end of the wire."""
+
+    def __init__(self, code: StatusCode, text: str) -> None:
+        super().__init__(f"{code.name}: {text}")
+        self.code = code
+        self.text = text
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """Who calls, and by what way."""
+
+    path: str
+    peer: str
+    """The transport connection, such as ipv4:127.0.0.1:50312; another one has another name."""
+    metadata: Mapping[str, str]
+    """Request headers, lower-case names; binary ones are left out."""
+
+
+UnaryHandler = Callable[[bytes, Call], Awaitable[bytes]]
+"""One request, one reply."""
+
+StreamHandler = Callable[[bytes, Call], Awaitable[AsyncIterator[bytes]]]
+"""One request, many replies. Raising before returning refuses the call before any header is sent;
+once the iterator is returned the engine sends headers at once, then iterates. The iterator is
+closed (`aclose`) when the caller goes away."""
+
+
+class HandlerTable:
+    """What a port serves."""
+
+    def __init__(self) -> None:
+        self.unary: dict[str, UnaryHandler] = {}
+        self.streams: dict[str, StreamHandler] = {}
+
+    def add_unary(self, path: str, handler: UnaryHandler) -> None:
+        """Serve `path`, such as /danube.HealthCheck/HealthCheck."""
+        self._check_free(path)
+        self.unary[path] = handler
+
+    def add_stream(self, path: str, handler: StreamHandler) -> None:
+        """Serve `path` with a stream of replies."""
+        self._check_free(path)
+        self.streams[path] = handler
+
+    def _check_free(self, path: str) -> None:
+        assert path not in {**self.unary, **self.streams}, f"{path} is served twice"
+
+
+class Server(Protocol):
+    """An engine serving one table on one port."""
+
+    @property
+    def port(self) -> int:
+        """The port in use, also when 0 was asked for."""
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuse new calls, let running ones end for that long, then cut them off."""
+
+
+class Engine(Protocol):
+    """Carries calls to a handler table."""
+
+    async def serve(self, table: HandlerTable, host: str, port: int) -> Server:
+        """Listen (OSError when the address is taken) and serve until stopped."""
+
+
+class Channel(Protocol):
+    """The calling side: one connection to one address, made when first needed."""
+
+    async def unary(
+        self,
+        path: str,
+        request: bytes,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> bytes:
+        """Call and return the reply, or raise CallRefused (UNAVAILABLE: not reached)."""
+
+    def stream(
+        self, path: str, request: bytes, *, metadata: Mapping[str, str] | None = None
+    ) -> AsyncIterator[bytes]:
+        """Call and iterate over the replies; raises CallRefused as `unary` does."""
+
+    async def close(self) -> None:
+        """Cut running calls off and release the connection."""

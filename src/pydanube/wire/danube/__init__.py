@@ -1,0 +1,1 @@
+"""The Danube messages: generated stubs, and their translation to and from the model."""

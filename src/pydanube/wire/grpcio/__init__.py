@@ -1,0 +1,1 @@
+"""The engine that carries calls with grpcio."""
