@@ -36,5 +36,5 @@ def stable_consumer_id(
 
 def _stable_id(*parts: str) -> int:
     # Names hold no NUL, so joining by it keeps ("a", "bc") and ("ab", "c") apart.
-    digest: int = xxhash.xxh3_64_intdigest("\0".join(parts).encode())
-    return digest % (2**_STABLE_ID_BITS - 1) + 1
+    digest = xxhash.xxh3_64_intdigest("\0".join(parts).encode())
+    return int(digest % (2**_STABLE_ID_BITS - 1) + 1)

@@ -10,7 +10,7 @@ Range = tuple[int, int]
 
 
 class RangeSet:
-    """Offsets as sorted, disjoint, non-touching ranges. Every operation costs O(log n + changed)."""
+    """Offsets as sorted, disjoint, non-touching ranges; operations cost O(log n + changed)."""
 
     __slots__ = ("_ends", "_starts")
 
