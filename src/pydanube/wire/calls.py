@@ -4,7 +4,7 @@ Nothing above `wire/` knows which engine carries a call. A handler takes the req
 the `Call`, and returns the reply's bytes; it refuses by raising `CallRefused`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -55,10 +55,26 @@ class Call(Struct, frozen=True, kw_only=True):
 UnaryHandler = Callable[[bytes, Call], Awaitable[bytes]]
 """One request, one reply."""
 
-StreamHandler = Callable[[bytes, Call], Awaitable[AsyncIterator[bytes]]]
+StreamHandler = Callable[[bytes, Call], Awaitable[AsyncIterator[Sequence[bytes]]]]
 """One request, many replies. Raising before returning refuses the call before any header is sent;
-once the iterator is returned the engine sends headers at once, then iterates. The iterator is
-closed (`aclose`) when the caller goes away."""
+once the iterator is returned the engine sends headers at once, then iterates. Each item is a group
+of replies, sent in order as separate messages. The iterator is closed (`aclose`) when the caller
+goes away."""
+
+
+class Reply(Protocol):
+    """The way back for one call; answered once. Answers after the caller has gone are dropped."""
+
+    def send(self, response: bytes) -> None:
+        """Answer with OK."""
+
+    def refuse(self, code: StatusCode, text: str) -> None:
+        """Answer with another status."""
+
+
+DirectHandler = Callable[[bytes, Call, Reply], None]
+"""One request, one reply, without a task: called on the event loop as the request arrives; it must
+not block and not raise, and it or somebody it told answers through `Reply`, sooner or later."""
 
 
 class HandlerTable:
@@ -66,6 +82,7 @@ class HandlerTable:
 
     def __init__(self) -> None:
         self.unary: dict[str, UnaryHandler] = {}
+        self.direct: dict[str, DirectHandler] = {}
         self.streams: dict[str, StreamHandler] = {}
 
     def add_unary(self, path: str, handler: UnaryHandler) -> None:
@@ -73,13 +90,18 @@ class HandlerTable:
         self._check_free(path)
         self.unary[path] = handler
 
+    def add_direct(self, path: str, handler: DirectHandler) -> None:
+        """Serve `path` without a task per call."""
+        self._check_free(path)
+        self.direct[path] = handler
+
     def add_stream(self, path: str, handler: StreamHandler) -> None:
         """Serve `path` with a stream of replies."""
         self._check_free(path)
         self.streams[path] = handler
 
     def _check_free(self, path: str) -> None:
-        assert path not in {**self.unary, **self.streams}, f"{path} is served twice"
+        assert path not in {**self.unary, **self.direct, **self.streams}, f"{path} is served twice"
 
 
 class Server(Protocol):
