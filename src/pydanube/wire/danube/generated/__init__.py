@@ -1,0 +1,1 @@
+"""Message classes and their types, written by tools/generate_stubs.py from proto/."""
