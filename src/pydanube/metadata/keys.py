@@ -1,0 +1,176 @@
+"""Where things lie in the metadata: the key space, as functions.
+
+Topic names are checked names such as /default/orders and enter keys as they are. Names that
+clients choose freely (subscriptions, producers, consumers) are percent-encoded, so that whatever
+they hold they are one part of a key. Functions named in the plural, and constants, are prefixes.
+"""
+
+from urllib.parse import quote, unquote
+
+from pydanube.model.ids import BrokerId
+from pydanube.model.names import namespace_of
+
+CLUSTERS = "/cluster/"
+CLUSTER_LEADER = "/cluster/leader"
+REGISTRATIONS = "/cluster/register/"
+UNASSIGNED_TOPICS = "/cluster/unassigned/"
+LOAD_REPORTS = "/cluster/load/"
+NAMESPACES = "/namespaces/"
+TOPICS = "/topics/"
+
+TOPIC_ID_COUNTER = "/counters/topic_id"
+SUBSCRIPTION_ID_COUNTER = "/counters/subscription_id"
+EPOCH_COUNTER = "/counters/epoch"
+
+
+def cluster(name: str) -> str:
+    """Mark that the cluster of this name exists."""
+    return f"{CLUSTERS}{encode_name(name)}"
+
+
+def registration(broker: BrokerId) -> str:
+    """Hold a living broker's addresses; bound to its lease."""
+    return f"{REGISTRATIONS}{broker}"
+
+
+def broker_state(broker: BrokerId) -> str:
+    """Hold whether a broker is active, draining or drained."""
+    return f"/cluster/brokers/{broker}/state"
+
+
+def assignments(broker: BrokerId) -> str:
+    """Hold the topics a broker serves, beside its state."""
+    return f"/cluster/brokers/{broker}/"
+
+
+def assignment(broker: BrokerId, topic: str) -> str:
+    """Give a topic to a broker."""
+    return f"/cluster/brokers/{broker}{topic}"
+
+
+def assigned_topic(broker: BrokerId, key: str) -> str | None:
+    """Return the topic that an entry of `assignments` gives to the broker, None for its state."""
+    topic = key.removeprefix(f"/cluster/brokers/{broker}")
+    return topic if topic.count("/") == 2 else None
+
+
+def unassigned_topic(topic: str) -> str:
+    """Mark a topic that waits for a broker, with the reason."""
+    return f"/cluster/unassigned{topic}"
+
+
+def load_report(broker: BrokerId) -> str:
+    """Hold what a broker last said about its load."""
+    return f"{LOAD_REPORTS}{broker}"
+
+
+def namespace_policy(namespace: str) -> str:
+    """Hold a namespace's policies."""
+    return f"{NAMESPACES}{namespace}/policy"
+
+
+def namespace_topics(namespace: str) -> str:
+    """Hold the names of a namespace's topics."""
+    return f"{NAMESPACES}{namespace}/topics/"
+
+
+def namespace_topic(topic: str) -> str:
+    """Mark that a topic belongs to its namespace."""
+    return f"{NAMESPACES}{namespace_of(topic)}/topics{topic}"
+
+
+def topic_of_namespace_topic(key: str) -> str:
+    """Return the topic that an entry of `namespace_topics` stands for."""
+    _, _, _, _, namespace, name = key.split("/")
+    return f"/{namespace}/{name}"
+
+
+def topic_record(topic: str) -> str:
+    """Hold what a topic is."""
+    return f"/topics{topic}"
+
+
+def topic_parts(topic: str) -> str:
+    """Hold everything below a topic: its policies, producers and subscriptions."""
+    return f"/topics{topic}/"
+
+
+def topic_delivery(topic: str) -> str:
+    """Hold the topic's dispatch strategy."""
+    return f"/topics{topic}/delivery"
+
+
+def topic_policy(topic: str) -> str:
+    """Hold the topic's own policies."""
+    return f"/topics{topic}/policy"
+
+
+def topic_schema_subject(topic: str) -> str:
+    """Hold the schema subject the topic is bound to."""
+    return f"/topics{topic}/schema_subject"
+
+
+def topic_schema_config(topic: str) -> str:
+    """Hold how payloads are checked against the schema."""
+    return f"/topics{topic}/schema_config"
+
+
+def producers(topic: str) -> str:
+    """Hold the topic's producers."""
+    return f"/topics{topic}/producers/"
+
+
+def producer(topic: str, name: str) -> str:
+    """Hold one producer's record."""
+    return f"{producers(topic)}{encode_name(name)}"
+
+
+def subscriptions(topic: str) -> str:
+    """Hold the topic's subscriptions and, below each, its parts; see `name_directly_below`."""
+    return f"/topics{topic}/subscriptions/"
+
+
+def subscription(topic: str, name: str) -> str:
+    """Hold a subscription's options."""
+    return f"{subscriptions(topic)}{encode_name(name)}"
+
+
+def subscription_parts(topic: str, name: str) -> str:
+    """Hold everything below a subscription."""
+    return f"{subscription(topic, name)}/"
+
+
+def subscription_cursor(topic: str, name: str) -> str:
+    """Hold how far the subscription had come when its topic was handed over."""
+    return f"{subscription(topic, name)}/cursor"
+
+
+def subscription_failure_policy(topic: str, name: str) -> str:
+    """Hold what happens to messages that are not acknowledged."""
+    return f"{subscription(topic, name)}/failure_policy"
+
+
+def subscription_dispatch_config(topic: str, name: str) -> str:
+    """Hold the subscription's limits on unacknowledged messages."""
+    return f"{subscription(topic, name)}/dispatch_config"
+
+
+def consumers(topic: str, subscription_name: str) -> str:
+    """Hold the subscription's consumers."""
+    return f"{subscription(topic, subscription_name)}/consumers/"
+
+
+def consumer(topic: str, subscription_name: str, name: str) -> str:
+    """Hold one consumer's record."""
+    return f"{consumers(topic, subscription_name)}{encode_name(name)}"
+
+
+def encode_name(name: str) -> str:
+    """Return a name as one part of a key."""
+    return quote(name, safe="")
+
+
+def name_directly_below(prefix: str, key: str) -> str | None:
+    """Return the decoded name of a key one level below the prefix, None for deeper ones."""
+    part = key.removeprefix(prefix)
+    return None if "/" in part else unquote(part)

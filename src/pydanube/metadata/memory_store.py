@@ -1,0 +1,37 @@
+"""The metadata in memory: for tests, and for brokers that promise to remember nothing."""
+
+from typing_extensions import override
+
+from pydanube.errors import Unavailable
+from pydanube.metadata.commands import Command, ExpireLeases
+from pydanube.metadata.machine_store import MachineStore
+from pydanube.metadata.state_machine import Result, StateMachine
+from pydanube.metadata.watches import WatchLimits
+from pydanube.runtime.clock import Clock
+
+
+class MemoryMetadataStore(MachineStore):
+    """Applies every command at once. What it holds goes with the process."""
+
+    def __init__(self, clock: Clock, watch_limits: WatchLimits | None = None) -> None:
+        super().__init__(clock, StateMachine(), watch_limits or WatchLimits())
+        self._closed = False
+
+    @override
+    async def _propose(self, command: Command) -> Result:
+        if self._closed:
+            raise Unavailable("the metadata store is closed")
+        result = self._apply(command)
+        self._applied()
+        return result
+
+    @override
+    def _propose_expiry(self, now_ms: int) -> None:
+        self._apply(ExpireLeases(now_ms))
+        self._applied()
+
+    @override
+    async def close(self) -> None:
+        self._closed = True
+        self._lease_timer.close()
+        self._watches.end(None)
