@@ -1,0 +1,181 @@
+"""Messages of one topic in columns: the unit that wire, journal, cache and segments move."""
+
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from pydanube.errors import Corruption, InvalidRequest
+from pydanube.model.message import Message
+
+_TEXT = pa.utf8()
+_ATTRIBUTES = pa.map_(_TEXT, _TEXT)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("publish_time", pa.int64(), nullable=False),
+        pa.field("producer_name", _TEXT, nullable=False),
+        pa.field("routing_key", _TEXT),
+        pa.field("attributes", _ATTRIBUTES),
+        pa.field("schema_id", pa.uint64()),
+        pa.field("schema_version", pa.uint32()),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+"""Offsets are no column: a row's offset is the batch's base offset plus its row number."""
+
+_TIME, _PRODUCER, _KEY, _ATTRS, _SCHEMA_ID, _SCHEMA_VERSION, _PAYLOAD = range(len(SCHEMA))
+
+
+class Batch:
+    """Immutable rows of `SCHEMA`, kept as the bytes that are written, sent and checksummed.
+
+    `data` is one encapsulated Arrow IPC record-batch message, without the schema. `wire` holds the
+    original request of each row, for batches gathered from single messages that came with theirs.
+    """
+
+    __slots__ = ("_columns", "count", "data", "size_bytes", "wire")
+
+    def __init__(
+        self,
+        data: bytes,
+        count: int,
+        *,
+        wire: Sequence[bytes] | None = None,
+        columns: "pa.RecordBatch | None" = None,
+    ) -> None:
+        self.data = data
+        self.count = count
+        self.wire = wire
+        self.size_bytes = len(data) + (sum(map(len, wire)) if wire is not None else 0)
+        self._columns = columns
+
+    @classmethod
+    def gather(cls, messages: Sequence[Message]) -> "Batch":
+        """Put single messages into columns, in their order."""
+        count = len(messages)
+        if count == 0:
+            raise InvalidRequest("a batch holds at least one message")
+        times = array("q", [message.publish_time_ms for message in messages])
+        names = [message.producer_name for message in messages]
+        keys = [message.routing_key for message in messages]
+        attributes = [message.attributes for message in messages]
+        schema_ids = [message.schema_id for message in messages]
+        schema_versions = [message.schema_version for message in messages]
+        nulls = _null_columns(count)
+        columns = [
+            pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(times)]),
+            _name_column(names),
+            pa.array(keys, _TEXT) if _any_given(keys) else nulls[_KEY],
+            _attribute_column(attributes) if _any_given(attributes) else nulls[_ATTRS],
+            pa.array(schema_ids, pa.uint64()) if _any_given(schema_ids) else nulls[_SCHEMA_ID],
+            pa.array(schema_versions, pa.uint32())
+            if _any_given(schema_versions)
+            else nulls[_SCHEMA_VERSION],
+            pa.array([message.payload for message in messages], pa.binary()),
+        ]
+        data = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize().to_pybytes()
+        wire = [message.wire for message in messages if message.wire is not None]
+        return cls(data, count, wire=wire if len(wire) == count else None)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, count: int) -> "Batch":
+        """Take a batch as it was stored or received; it is opened only when rows are asked for."""
+        return cls(data, count)
+
+    def record_batch(self) -> pa.RecordBatch:
+        """Return the rows as Arrow columns, which share the memory of `data`."""
+        if self._columns is None:
+            try:
+                columns = pa.ipc.read_record_batch(pa.py_buffer(self.data), SCHEMA)
+            except (pa.ArrowException, OSError) as error:
+                raise Corruption(f"a stored batch is not an Arrow record batch: {error}") from error
+            if columns.num_rows != self.count:
+                raise Corruption(
+                    f"a stored batch holds {columns.num_rows} rows, its header says {self.count}"
+                )
+            self._columns = columns
+        return self._columns
+
+    def messages(self, first_row: int, end_row: int) -> list[Message]:
+        """Return rows as single messages."""
+        columns = self.record_batch().slice(first_row, end_row - first_row)
+        count = columns.num_rows
+        attributes: Sequence[Any] = _values(columns, _ATTRS)
+        wire: Sequence[bytes | None] = (
+            self.wire[first_row:end_row] if self.wire is not None else [None] * count
+        )
+        return [
+            Message(
+                payload=payload,
+                publish_time_ms=time,
+                producer_name=name,
+                routing_key=key,
+                attributes=dict(pairs) if pairs is not None else None,
+                schema_id=schema_id,
+                schema_version=schema_version,
+                wire=request,
+            )
+            for payload, time, name, key, pairs, schema_id, schema_version, request in zip(
+                _values(columns, _PAYLOAD),
+                _values(columns, _TIME),
+                _values(columns, _PRODUCER),
+                _values(columns, _KEY),
+                attributes,
+                _values(columns, _SCHEMA_ID),
+                _values(columns, _SCHEMA_VERSION),
+                wire,
+                strict=True,
+            )
+        ]
+
+    def routing_keys(self, first_row: int, end_row: int) -> list[str]:
+        """Return what each row is routed by: its routing key, else its producer's name."""
+        columns = self.record_batch().slice(first_row, end_row - first_row)
+        names: list[str] = columns.column(_PRODUCER).to_pylist()
+        keys = columns.column(_KEY)
+        if keys.null_count == len(names):
+            return names
+        pairs = zip(keys.to_pylist(), names, strict=True)
+        return [name if key is None else key for key, name in pairs]
+
+
+def _values(columns: pa.RecordBatch, index: int) -> Sequence[Any]:
+    """Return one column's values; Any because each column has a type of its own."""
+    column = columns.column(index)
+    if column.null_count == len(column):
+        return [None] * len(column)
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _any_given(values: list[Any]) -> bool:
+    return values.count(None) < len(values)
+
+
+def _name_column(names: list[str]) -> pa.Array:
+    first = names[0]
+    if names.count(first) == len(names) and len(names) <= _CACHED_ROWS_MAX:
+        return _constant_name_column(first, len(names))
+    return pa.array(names, _TEXT)
+
+
+def _attribute_column(attributes: list[Any]) -> pa.Array:
+    rows = [None if pairs is None else list(pairs.items()) for pairs in attributes]
+    return pa.array(rows, _ATTRIBUTES)
+
+
+# Building these costs as much as the rest of a small batch, and the same few recur for ever.
+_CACHED_ROWS_MAX = 4096
+
+
+@lru_cache(maxsize=256)
+def _constant_name_column(name: str, count: int) -> pa.Array:
+    return pa.array([name] * count, _TEXT)
+
+
+@lru_cache(maxsize=256)
+def _null_columns(count: int) -> tuple[pa.Array, ...]:
+    return tuple(pa.nulls(count, field.type) for field in SCHEMA)

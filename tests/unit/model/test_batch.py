@@ -1,0 +1,72 @@
+import pyarrow as pa
+import pytest
+
+from pydanube.errors import Corruption, InvalidRequest
+from pydanube.model.batch import SCHEMA, Batch
+from pydanube.model.message import Message
+
+
+def message(payload: bytes = b"x", name: str = "producer", **rest: object) -> Message:
+    return Message(payload=payload, publish_time_ms=5, producer_name=name, **rest)  # type: ignore[arg-type]
+
+
+MIXED = [
+    message(b"", routing_key="key", attributes={"a": "1", "b": ""}, schema_id=2**64 - 1),
+    message(b"\0\xff", name="other", schema_version=7),
+    message(b"plain", attributes={}),
+]
+
+
+def test_messages_come_back_as_they_went_in() -> None:
+    assert Batch.gather(MIXED).messages(0, 3) == MIXED
+
+
+def test_messages_come_back_from_the_stored_bytes() -> None:
+    stored = Batch.from_bytes(Batch.gather(MIXED).data, 3)
+    assert stored.messages(0, 3) == MIXED
+    assert stored.messages(1, 2) == MIXED[1:2]
+    assert stored.messages(3, 3) == []
+
+
+def test_the_bytes_are_one_arrow_record_batch_of_the_schema() -> None:
+    batch = Batch.gather(MIXED)
+    columns = pa.ipc.read_record_batch(batch.data, SCHEMA)
+    columns.validate(full=True)
+    assert columns.column("payload").to_pylist() == [b"", b"\0\xff", b"plain"]
+
+
+def test_the_original_requests_are_kept_when_every_message_has_one() -> None:
+    alone = [message(wire=b"one"), message(wire=b"two")]
+    batch = Batch.gather(alone)
+    assert batch.wire == [b"one", b"two"]
+    assert batch.size_bytes == len(batch.data) + 6
+    assert batch.messages(1, 2)[0].wire == b"two"
+    assert Batch.gather([*alone, message()]).wire is None
+
+
+def test_a_row_without_a_key_is_routed_by_its_producer() -> None:
+    batch = Batch.gather(MIXED)
+    assert batch.routing_keys(0, 3) == ["key", "other", "producer"]
+    assert batch.routing_keys(1, 3) == ["other", "producer"]
+
+
+def test_an_empty_batch_is_refused() -> None:
+    with pytest.raises(InvalidRequest):
+        Batch.gather([])
+
+
+def test_a_wrong_count_is_found_when_the_batch_is_opened() -> None:
+    with pytest.raises(Corruption, match="holds 3 rows, its header says 4"):
+        Batch.from_bytes(Batch.gather(MIXED).data, 4).record_batch()
+
+
+def test_bytes_that_are_no_record_batch_are_found_when_the_batch_is_opened() -> None:
+    with pytest.raises(Corruption):
+        Batch.from_bytes(b"nonsense" * 10, 1).messages(0, 1)
+
+
+def test_the_columns_of_one_batch_do_not_leak_into_the_next() -> None:
+    first = Batch.gather([message(name="a"), message(name="a")])
+    second = Batch.gather([message(name="a"), message(name="b", routing_key="k")])
+    assert first.routing_keys(0, 2) == ["a", "a"]
+    assert second.routing_keys(0, 2) == ["a", "k"]
