@@ -95,6 +95,6 @@ def send_refusal(error: DanubeError) -> CallRefused:
     return CallRefused(code, str(error))
 
 
-def error_from(refused: CallRefused) -> DanubeError:
+def error_of(refused: CallRefused) -> DanubeError:
     """Return the error a caller meets; its kind says whether repeating can help."""
     return KIND_BY_STATUS[refused.code](refused.text)
