@@ -43,6 +43,10 @@ class Logger:
         """Write what an operator must act upon; `error` is shown with its traceback."""
         self._write(logging.ERROR, event, error, fields)
 
+    def exception(self, event: str, **fields: object) -> None:
+        """Write an error with the traceback of the exception being handled."""
+        self._write(logging.ERROR, event, sys.exception(), fields)
+
     def _write(
         self, level: int, event: str, error: BaseException | None, fields: Mapping[str, object]
     ) -> None:

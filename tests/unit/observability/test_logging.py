@@ -67,9 +67,11 @@ def test_an_error_brings_its_traceback(written: Written) -> None:
     written.as_("json")
     try:
         raise ValueError("broken")
-    except ValueError as error:
-        log.error("the pump stopped", error=error)
+    except ValueError:
+        log.exception("the pump stopped")
+    log.error("the pump stopped", error=KeyError("lost"))
     assert "ValueError: broken" in json.loads(written.lines[0])["exception"]
+    assert "KeyError: 'lost'" in json.loads(written.lines[1])["exception"]
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
