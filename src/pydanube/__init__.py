@@ -1,1 +1,72 @@
-"""PyDanube: the Danube messaging platform in Python."""
+"""PyDanube: the Danube messaging platform in Python.
+
+The names below are the public ones; each is loaded when it is used, so that importing the package
+costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydanube.client.client import Client, connect
+    from pydanube.client.consumer import Consumer
+    from pydanube.client.message import ReceivedMessage, SentMessage
+    from pydanube.client.producer import Producer
+    from pydanube.client.retry import RetryPolicy
+    from pydanube.errors import (
+        AccessDenied,
+        AlreadyExists,
+        Conflict,
+        Corruption,
+        DanubeError,
+        InvalidRequest,
+        NotFound,
+        NotSupported,
+        Overloaded,
+        Unavailable,
+        WrongBroker,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AccessDenied",
+    "AlreadyExists",
+    "Client",
+    "Conflict",
+    "Consumer",
+    "Corruption",
+    "DanubeError",
+    "InvalidRequest",
+    "NotFound",
+    "NotSupported",
+    "Overloaded",
+    "Producer",
+    "ReceivedMessage",
+    "RetryPolicy",
+    "SentMessage",
+    "Unavailable",
+    "WrongBroker",
+    "__version__",
+    "connect",
+]
+
+_FOUND_IN = {
+    "Client": "pydanube.client.client",
+    "Consumer": "pydanube.client.consumer",
+    "Producer": "pydanube.client.producer",
+    "ReceivedMessage": "pydanube.client.message",
+    "RetryPolicy": "pydanube.client.retry",
+    "SentMessage": "pydanube.client.message",
+    "connect": "pydanube.client.client",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'pydanube' has no attribute {name!r}")
+    return getattr(import_module(_FOUND_IN.get(name, "pydanube.errors")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

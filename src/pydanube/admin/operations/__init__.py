@@ -1,1 +1,36 @@
-"""One module per noun: typed verbs with typed results."""
+"""What an operator can do: typed verbs with typed results, one module per noun.
+
+The command line is one face of these; others show the same verbs and never each other.
+"""
+
+from typing import Self
+
+from pydanube.admin.operations.brokers import BrokerOperations
+from pydanube.admin.operations.namespaces import NamespaceOperations
+from pydanube.admin.operations.subscriptions import SubscriptionOperations
+from pydanube.admin.operations.topics import TopicOperations
+from pydanube.client.admin import AdminConnection
+from pydanube.wire.calls import Channel
+
+DEFAULT_ENDPOINT = "http://127.0.0.1:50051"
+
+
+class Operations:
+    """Every noun, over one broker's admin port. Calls raise DanubeErrors."""
+
+    def __init__(self, channel: Channel, endpoint: str) -> None:
+        self._connection = AdminConnection(channel, endpoint)
+        self.brokers = BrokerOperations(self._connection)
+        self.namespaces = NamespaceOperations(self._connection)
+        self.subscriptions = SubscriptionOperations(self._connection)
+        self.topics = TopicOperations(self._connection)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Release the connection."""
+        await self._connection.close()

@@ -1,0 +1,50 @@
+"""Verbs on namespaces."""
+
+from msgspec import Struct
+
+from pydanube.client.admin import AdminConnection
+from pydanube.model.names import check_namespace_name
+
+
+class NamespaceChange(Struct, frozen=True):
+    """What was done to a namespace."""
+
+    namespace: str
+    change: str
+
+
+class NamespacePolicies(Struct, frozen=True):
+    """The limits of a namespace's topics; 0 is unlimited, as everywhere on the wire."""
+
+    namespace: str
+    policies: dict[str, int]
+
+
+class NamespaceOperations:
+    """What an operator does with namespaces."""
+
+    def __init__(self, connection: AdminConnection) -> None:
+        self._connection = connection
+
+    async def list_namespaces(self) -> list[str]:
+        """Return the names of all namespaces."""
+        return await self._connection.namespaces()
+
+    async def topics(self, namespace: str) -> list[str]:
+        """Return the full names of a namespace's topics."""
+        return await self._connection.namespace_topics(check_namespace_name(namespace))
+
+    async def policies(self, namespace: str) -> NamespacePolicies:
+        """Return the limits of a namespace's topics."""
+        policies = await self._connection.namespace_policies(check_namespace_name(namespace))
+        return NamespacePolicies(namespace, policies)
+
+    async def create(self, namespace: str) -> NamespaceChange:
+        """Create a namespace."""
+        await self._connection.create_namespace(check_namespace_name(namespace))
+        return NamespaceChange(namespace, "created")
+
+    async def delete(self, namespace: str) -> NamespaceChange:
+        """Delete an empty namespace."""
+        await self._connection.delete_namespace(check_namespace_name(namespace))
+        return NamespaceChange(namespace, "deleted")

@@ -1,0 +1,93 @@
+"""Verbs on topics."""
+
+from msgspec import Struct
+
+from pydanube.client.admin import AdminConnection
+from pydanube.client.admin_answers import ListedTopic, NewTopic, TopicDescription
+from pydanube.errors import InvalidRequest, NotFound
+from pydanube.model.names import check_namespace_name, check_topic_name
+from pydanube.model.policies import DispatchStrategy, Durability
+
+
+class TopicChange(Struct, frozen=True, kw_only=True):
+    """What was done to a topic."""
+
+    topic: str
+    change: str
+    partitions: int | None = None
+
+
+class TopicOperations:
+    """What an operator does with topics; names are full, such as /default/orders."""
+
+    def __init__(self, connection: AdminConnection) -> None:
+        self._connection = connection
+
+    async def list_of_namespace(self, namespace: str) -> list[ListedTopic]:
+        """Return a namespace's topics."""
+        return await self._connection.topics_of_namespace(check_namespace_name(namespace))
+
+    async def list_of_broker(self, broker_id: str) -> list[ListedTopic]:
+        """Return the topics that a broker serves."""
+        return await self._connection.topics_of_broker(broker_id)
+
+    async def create(
+        self,
+        topic: str,
+        *,
+        dispatch: DispatchStrategy = "NonReliable",
+        partitions: int | None = None,
+        durability: Durability | None = None,
+        schema_subject: str | None = None,
+    ) -> TopicChange:
+        """Create a topic, or all its partitions."""
+        if partitions is not None and partitions < 1:
+            raise InvalidRequest("a partitioned topic has at least one partition")
+        if durability is not None and dispatch != "Reliable":
+            raise InvalidRequest(
+                "only reliable topics are stored, so only they have a durability: "
+                "add --dispatch-strategy reliable"
+            )
+        await self._connection.create_topic(
+            NewTopic(
+                name=check_topic_name(topic),
+                dispatch=dispatch,
+                partitions=partitions,
+                durability=durability,
+                schema_subject=schema_subject,
+            )
+        )
+        return TopicChange(topic=topic, change="created", partitions=partitions)
+
+    async def delete(self, topic: str) -> TopicChange:
+        """Delete a topic with all its partitions, messages and subscriptions."""
+        await self._connection.delete_topic(check_topic_name(topic))
+        return TopicChange(topic=topic, change="deleted")
+
+    async def describe(self, topic: str) -> TopicDescription:
+        """Return what is known about a topic."""
+        description = await self._connection.describe_topic(check_topic_name(topic))
+        # Brokers answer for unknown topics too, and say nothing.
+        if not (description.broker_id or description.subscriptions or description.partitions):
+            raise NotFound(f"there is no topic {topic}")
+        return description
+
+    async def unload(self, topic: str) -> TopicChange:
+        """Hand a topic over to another broker."""
+        await self._connection.unload_topic(check_topic_name(topic))
+        return TopicChange(topic=topic, change="unloaded")
+
+
+def full_topic_name(topic: str, namespace: str | None) -> str:
+    """Return the full name of a topic given as /namespace/topic, or as topic and namespace."""
+    if namespace is None:
+        if not topic.startswith("/"):
+            raise InvalidRequest(
+                f"{topic!r} is no full name: write /default/{topic}, or add --namespace default"
+            )
+        return check_topic_name(topic)
+    if topic.startswith("/"):
+        if not topic.startswith(f"/{namespace}/"):
+            raise InvalidRequest(f"{topic} is not in namespace {namespace}")
+        return check_topic_name(topic)
+    return check_topic_name(f"/{namespace}/{topic}")

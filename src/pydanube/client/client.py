@@ -1,0 +1,200 @@
+"""The client: connect, produce, consume.
+
+async with connect("http://127.0.0.1:6650") as client:
+    async with client.producer("/default/orders") as producer:
+        await producer.send(b"hello")
+    async with client.consumer("/default/orders", "billing") as consumer:
+        async for message in consumer:
+            await consumer.ack(message)
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydanube.client.brokers import Brokers, OpenChannel, Surroundings
+from pydanube.client.connection import Subscription
+from pydanube.client.consumer import Consumer
+from pydanube.client.producer import (
+    SEND_SECONDS_MAX,
+    Producer,
+    topic_producers,
+    topics_to_produce_to,
+)
+from pydanube.client.retry import RetryPolicy
+from pydanube.errors import InvalidRequest, NotFound
+from pydanube.model.names import check_topic_name
+from pydanube.model.policies import SubscriptionType
+from pydanube.runtime.clock import Clock, SystemClock
+from pydanube.runtime.randomness import Randomness, SystemRandomness
+from pydanube.wire.calls import Channel
+
+DEFAULT_URL = "http://127.0.0.1:6650"
+PARTITIONS_MAX = 10_000
+
+
+class Closeable(Protocol):
+    """What an `Opening` opens."""
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether it has been closed."""
+
+    async def close(self) -> None:
+        """Release it."""
+
+
+Opened = TypeVar("Opened", bound=Closeable)
+
+
+class Opening(Generic[Opened]):
+    """Something about to be opened: `await` it and close it yourself, or use `async with`."""
+
+    def __init__(self, open_it: Callable[[], Awaitable[Opened]]) -> None:
+        self._open_it = open_it
+        self._opened: Opened | None = None
+
+    def __await__(self) -> Generator[Any, None, Opened]:
+        return self._open_it().__await__()
+
+    async def __aenter__(self) -> Opened:
+        self._opened = await self._open_it()
+        return self._opened
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._opened is not None, "left before it was entered"
+        await self._opened.close()
+
+
+class Client:
+    """Connections to the brokers of one cluster, and what was opened over them.
+
+    Closing it closes its producers and consumers. One event loop; not for other threads.
+    """
+
+    def __init__(self, service_url: str, surroundings: Surroundings) -> None:
+        self._brokers = Brokers(service_url, surroundings)
+        self._opened: list[Closeable] = []
+        self.closed = False
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        reliable: bool = True,
+        partitions: int | None = None,
+        send_seconds_max: float = SEND_SECONDS_MAX,
+    ) -> Opening[Producer]:
+        """Publish to a topic, created when absent and allowed.
+
+        `reliable` must be what the topic is, if it exists. With `partitions` the topic consists of
+        that many; without, those that exist are used, or else the topic itself.
+        """
+
+        async def open_producer() -> Producer:
+            check_topic_name(topic)
+            if partitions is not None and not 1 <= partitions <= PARTITIONS_MAX:
+                raise InvalidRequest(f"partitions must be 1 to {PARTITIONS_MAX}, not {partitions}")
+            topics = await topics_to_produce_to(self._brokers, topic, partitions)
+            attached = topic_producers(
+                self._brokers,
+                topic,
+                topics,
+                name or self._generated_name("producer"),
+                "Reliable" if reliable else "NonReliable",
+            )
+            for partition in attached:
+                await partition.attach()
+            producer = Producer(self._brokers, attached, send_seconds_max=send_seconds_max)
+            return self._keep(producer)
+
+        return Opening(open_producer)
+
+    def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        name: str | None = None,
+        subscription_type: SubscriptionType = "Shared",
+        key_filters: Sequence[str] = (),
+        start_position: str | None = None,
+    ) -> Opening[Consumer]:
+        """Join a subscription of a topic, or of all its partitions; it is made when absent.
+
+        A new subscription starts at the topic's end unless `start_position` says earliest or
+        offset:<n>; an existing one goes on where it stopped. A consumer that comes back under its
+        old `name` takes over from itself.
+        """
+
+        async def open_consumer() -> Consumer:
+            topics = await self._brokers.service.partitions(check_topic_name(topic))
+            if not topics:
+                raise NotFound(f"there is no topic {topic}: a producer or an operator creates it")
+            wanted = Subscription(
+                name=subscription,
+                consumer_name=name or self._generated_name("consumer"),
+                type=subscription_type,
+                key_filters=key_filters,
+                start_position=start_position,
+            )
+            consumer = Consumer(self._brokers, topics, wanted)
+            await consumer.open()
+            return self._keep(consumer)
+
+        return Opening(open_consumer)
+
+    async def close(self) -> None:
+        """Close producers and consumers, then the connections."""
+        self.closed = True
+        opened, self._opened = self._opened, []
+        await asyncio.gather(*(each.close() for each in opened))
+        await self._brokers.close()
+
+    def _keep(self, opened: Opened) -> Opened:
+        self._opened = [each for each in self._opened if not each.closed]
+        self._opened.append(opened)
+        return opened
+
+    def _generated_name(self, kind: str) -> str:
+        return f"{kind}-{self._brokers.surroundings.randomness.below(2**48):012x}"
+
+
+def connect(
+    url: str = DEFAULT_URL,
+    *,
+    retry: RetryPolicy | None = None,
+    clock: Clock | None = None,
+    randomness: Randomness | None = None,
+    open_channel: OpenChannel | None = None,
+) -> Opening[Client]:
+    """Talk to the cluster that the broker at `url` belongs to; nothing is sent yet."""
+
+    async def open_client() -> Client:
+        surroundings = Surroundings(
+            open_channel=open_channel or _grpcio_channel,
+            clock=clock or SystemClock(),
+            randomness=randomness or SystemRandomness(),
+            retry=retry or RetryPolicy(),
+        )
+        return Client(with_scheme(url), surroundings)
+
+    return Opening(open_client)
+
+
+def with_scheme(url: str) -> str:
+    """Return the URL as brokers write it: a bare host:port is plain text."""
+    return url if "://" in url else f"http://{url}"
+
+
+def _grpcio_channel(url: str) -> Channel:
+    from pydanube.wire.grpcio.channel import GrpcioChannel  # grpc costs 100 ms to import.
+
+    return GrpcioChannel(url)

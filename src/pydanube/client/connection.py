@@ -1,0 +1,221 @@
+"""The Danube API as typed calls: our own types in and out, and errors by their kind."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from itertools import count
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
+from msgspec import Struct
+
+from pydanube.client.message import MessageId, ReceivedMessage
+from pydanube.errors import DanubeError, Unavailable
+from pydanube.model.message import Message
+from pydanube.model.policies import DispatchStrategy, SubscriptionType
+from pydanube.wire.calls import CallRefused, Channel, StatusCode
+from pydanube.wire.danube import services
+from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.danube.status import error_of
+
+Request = TypeVar("Request", bound=ProtoMessage)
+Response = TypeVar("Response", bound=ProtoMessage)
+
+CALL_SECONDS_MAX = 30.0
+PROXY_HEADER = "x-danube-broker-url"
+
+
+class BrokerAddress(Struct, frozen=True):
+    """How to reach a broker: directly, or through a proxy that asks for its `broker_url`."""
+
+    broker_url: str
+    connect_url: str
+    proxy: bool = False
+
+
+class Subscription(Struct, frozen=True, kw_only=True):
+    """What a consumer asks for when it subscribes."""
+
+    name: str
+    consumer_name: str
+    type: SubscriptionType
+    key_filters: Sequence[str] = ()
+    start_position: str | None = None
+    """earliest, latest or offset:<n>; counts only when the subscription is new."""
+
+
+class Connection:
+    """Calls to one broker. Errors are DanubeErrors; `retryable` tells whether repeating can help.
+
+    Every call but `send` and `receive` ends within CALL_SECONDS_MAX.
+    """
+
+    def __init__(self, channel: Channel, address: BrokerAddress) -> None:
+        self.address = address
+        self._channel = channel
+        self._metadata: Mapping[str, str] | None = (
+            {PROXY_HEADER: address.broker_url} if address.proxy else None
+        )
+        self._request_ids = count(1)
+
+    async def look_up(self, topic: str) -> BrokerAddress:
+        """Return the address of the broker that serves a topic."""
+        request = api.TopicLookupRequest(request_id=next(self._request_ids), topic=topic)
+        reply = await self._call(services.TOPIC_LOOKUP, request, routed=False)
+        if reply.response_type == api.TopicLookupResponse.Failed or not reply.connect_url:
+            raise Unavailable(f"{self.address.connect_url} cannot tell who serves {topic}")
+        return BrokerAddress(reply.broker_url, reply.connect_url, reply.proxy)
+
+    async def partitions(self, topic: str) -> list[str]:
+        """Return the topic itself, or its partitions, or nothing if there is no such topic."""
+        request = api.TopicLookupRequest(request_id=next(self._request_ids), topic=topic)
+        reply = await self._call(services.TOPIC_PARTITIONS, request, routed=False)
+        return list(reply.partitions)
+
+    async def create_producer(self, topic: str, name: str, dispatch: DispatchStrategy) -> int:
+        """Attach a producer to a topic, creating the topic where allowed; return its id."""
+        request = api.ProducerRequest(
+            request_id=next(self._request_ids),
+            producer_name=name,
+            topic_name=topic,
+            dispatch_strategy=api.DispatchStrategy.Value(dispatch),
+        )
+        return (await self._call(services.CREATE_PRODUCER, request)).producer_id
+
+    async def send(self, topic: str, producer_id: int, message: Message) -> tuple[int, int | None]:
+        """Publish; return (request id, offset) once the broker has acknowledged.
+
+        It waits as long as the broker takes: a deadline here would turn a slow acknowledgement
+        into a repeated message.
+        """
+        request = api.StreamMessage(
+            request_id=next(self._request_ids),
+            msg_id=api.MsgID(
+                producer_id=producer_id, topic_name=topic, broker_addr=self.address.broker_url
+            ),
+            payload=message.payload,
+            publish_time=message.publish_time_ms,
+            producer_name=message.producer_name,
+            attributes=message.attributes,
+            routing_key=message.routing_key,
+        )
+        reply = await self._call(services.SEND_MESSAGE, request, seconds_max=None)
+        offset = reply.topic_offset if reply.HasField("topic_offset") else None
+        return request.request_id, offset
+
+    async def subscribe(self, topic: str, subscription: Subscription) -> int:
+        """Attach a consumer to a subscription, taking over from its own name; return its id."""
+        request = api.ConsumerRequest(
+            request_id=next(self._request_ids),
+            topic_name=topic,
+            consumer_name=subscription.consumer_name,
+            subscription=subscription.name,
+            subscription_type=api.ConsumerRequest.SubscriptionType.Value(subscription.type),
+            key_filters=subscription.key_filters,
+            start_position=subscription.start_position,
+        )
+        return (await self._call(services.SUBSCRIBE, request)).consumer_id
+
+    async def receive(self, consumer_id: int) -> AsyncGenerator[ReceivedMessage, None]:
+        """Iterate over a consumer's messages; ends when the broker ends the stream."""
+        request = api.ReceiveRequest(request_id=next(self._request_ids), consumer_id=consumer_id)
+        replies = self._channel.stream(
+            services.RECEIVE_MESSAGES.path, request.SerializeToString(), metadata=self._metadata
+        )
+        try:
+            async for reply in replies:
+                yield _received(api.StreamMessage.FromString(reply))
+        except CallRefused as refusal:
+            raise self._error(refusal) from refusal
+        except DecodeError as error:
+            url = self.address.connect_url
+            raise DanubeError(f"{url} delivered bytes that are no message") from error
+        finally:
+            if isinstance(replies, AsyncGenerator):
+                await replies.aclose()  # The broker learns at once that nobody listens.
+
+    async def ack(self, message: ReceivedMessage, subscription: str) -> None:
+        """Tell the broker that a message is done."""
+        request = api.AckRequest(
+            request_id=message.request_id,
+            msg_id=_message_id(message.message_id),
+            subscription_name=subscription,
+        )
+        await self._call(services.ACK, request)
+
+    async def nack(
+        self,
+        message: ReceivedMessage,
+        subscription: str,
+        *,
+        delay_ms: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Give a message back, to be delivered again, at the earliest after `delay_ms`."""
+        request = api.NackRequest(
+            request_id=message.request_id,
+            msg_id=_message_id(message.message_id),
+            subscription_name=subscription,
+            delay_ms=delay_ms,
+            reason=reason,
+        )
+        await self._call(services.NACK, request)
+
+    async def consumer_is_live(self, consumer_id: int) -> bool:
+        """Ask whether the broker still keeps a consumer; if not, it has to subscribe again."""
+        request = api.HealthCheckRequest(
+            request_id=next(self._request_ids),
+            client=api.HealthCheckRequest.Consumer,
+            id=consumer_id,
+        )
+        reply = await self._call(services.HEALTH_CHECK, request)
+        return reply.status == api.HealthCheckResponse.OK
+
+    async def _call(
+        self,
+        method: services.Method[Request, Response],
+        request: Request,
+        *,
+        seconds_max: float | None = CALL_SECONDS_MAX,
+        routed: bool = True,
+    ) -> Response:
+        # A proxy routes by header; discovery is answered by whichever broker it reaches.
+        metadata = self._metadata if routed else None
+        try:
+            return await services.invoke(
+                self._channel, method, request, metadata=metadata, timeout_seconds=seconds_max
+            )
+        except CallRefused as refusal:
+            raise self._error(refusal) from refusal
+
+    def _error(self, refusal: CallRefused) -> DanubeError:
+        if refusal.code is StatusCode.UNAVAILABLE:
+            return Unavailable(
+                f"the broker at {self.address.connect_url} cannot be used now: {refusal.text}"
+            )
+        return error_of(refusal)
+
+
+def _message_id(message_id: MessageId) -> api.MsgID:
+    return api.MsgID(
+        producer_id=message_id.producer_id,
+        topic_name=message_id.topic,
+        broker_addr=message_id.broker_url,
+        topic_offset=message_id.offset,
+    )
+
+
+def _received(message: api.StreamMessage) -> ReceivedMessage:
+    place = message.msg_id
+    return ReceivedMessage(
+        message_id=MessageId(
+            place.producer_id, place.topic_name, place.broker_addr, place.topic_offset
+        ),
+        request_id=message.request_id,
+        payload=message.payload,
+        publish_time_ms=message.publish_time,
+        producer_name=message.producer_name,
+        routing_key=message.routing_key if message.HasField("routing_key") else None,
+        attributes=dict(message.attributes),
+        schema_id=message.schema_id if message.HasField("schema_id") else None,
+        schema_version=message.schema_version if message.HasField("schema_version") else None,
+    )

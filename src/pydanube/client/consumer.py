@@ -1,0 +1,230 @@
+"""Receives messages of a topic or of its partitions, across restarts and moves of brokers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from typing_extensions import override
+
+from pydanube.client.brokers import Brokers
+from pydanube.client.connection import Connection, Subscription
+from pydanube.client.message import ReceivedMessage
+from pydanube.errors import Conflict, DanubeError, NotFound, Unavailable
+from pydanube.runtime.tasks import TaskScope
+
+QUEUE_MESSAGES_MAX = 100
+HEALTH_SECONDS = 5.0
+
+
+class Consumer(AsyncIterator[ReceivedMessage]):
+    """A member of one subscription; `receive` and `ack` may be called by many tasks at once.
+
+    On a reliable topic every message is delivered until it is acked, so that after a reconnect
+    some come again. Unread messages wait in a bounded queue: a consumer that does not keep up
+    slows its stream down, and nothing is dropped here.
+    """
+
+    def __init__(self, brokers: Brokers, topics: list[str], subscription: Subscription) -> None:
+        self._brokers = brokers
+        self._subscription = subscription
+        self._queue: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue(QUEUE_MESSAGES_MAX)
+        self._failure: Exception | None = None
+        self.closed = False
+        self._tasks = TaskScope(self._report)
+        self._partitions = {
+            topic: TopicConsumer(brokers, topic, subscription, self._queue) for topic in topics
+        }
+
+    @property
+    def topics(self) -> list[str]:
+        """The topic itself, or its partitions in order."""
+        return list(self._partitions)
+
+    async def open(self) -> None:
+        """Subscribe everywhere, then start to receive; raises what any subscribe raises."""
+        for partition in self._partitions.values():
+            await partition.attach()
+        for partition in self._partitions.values():
+            self._tasks.start(self._run(partition), f"receive {partition.topic}")
+
+    async def receive(self) -> ReceivedMessage:
+        """Wait for the next message; those of one partition come in the order of the broker."""
+        message = await self._queue.get()
+        if message is not None:
+            return message
+        self._queue.put_nowait(None)  # Others may wait for the end too.
+        raise self._failure or Conflict("this consumer is closed")
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """Report a message as done: once this returns it is not delivered again."""
+        await self._partition_of(message).ack(message)
+
+    async def nack(
+        self, message: ReceivedMessage, *, delay_ms: int | None = None, reason: str | None = None
+    ) -> None:
+        """Give a message back, to be delivered again as the failure policy says."""
+        await self._partition_of(message).nack(message, delay_ms=delay_ms, reason=reason)
+
+    async def close(self) -> None:
+        """Stop receiving. Unread messages are dropped; the broker delivers them again.
+
+        Messages received before can still be acked until the client closes.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        await self._tasks.close()
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put_nowait(None)
+
+    @override
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Iterate until the consumer is closed; raises when it fails."""
+        return self
+
+    @override
+    async def __anext__(self) -> ReceivedMessage:
+        try:
+            return await self.receive()
+        except Conflict as error:
+            if self.closed:
+                raise StopAsyncIteration from error
+            raise
+
+    def _partition_of(self, message: ReceivedMessage) -> "TopicConsumer":
+        partition = self._partitions.get(message.topic)
+        if partition is None:
+            raise Conflict(f"this consumer is not subscribed to {message.topic}")
+        return partition
+
+    async def _run(self, partition: "TopicConsumer") -> None:
+        try:
+            await partition.run()
+        except Exception as error:  # noqa: BLE001  # The outermost loop: `receive` raises it.
+            self._failure = error
+            await self._queue.put(None)  # Behind what was received before it failed.
+
+    def _report(self, task: str, failure: BaseException) -> None:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"{task} failed", "exception": failure}
+        )
+
+
+class TopicConsumer:
+    """A consumer on one topic or partition, subscribed again whenever its broker lost it."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: str,
+        subscription: Subscription,
+        queue: asyncio.Queue[ReceivedMessage | None],
+    ) -> None:
+        self.topic = topic
+        self._brokers = brokers
+        self._subscription = subscription
+        self._queue = queue
+        self._connection = brokers.service
+        self._consumer_id = 0
+        self._heard = False  # Since the stream was opened.
+
+    async def attach(self) -> None:
+        """Subscribe at the broker that serves the topic; retries as every client does."""
+        self._connection, self._consumer_id = await self._brokers.attach(
+            self.topic, self._connection, self._subscribe
+        )
+
+    async def run(self) -> None:
+        """Receive until cancelled; raises what cannot heal.
+
+        A stream that ends cleanly was taken over, by this name elsewhere: it is opened again, and
+        the broker decides who has it. Subscribing again would take it back, and so on for ever.
+        """
+        attempt = 0
+        while True:
+            lost = await self._receive_until_lost()
+            attempt = 0 if self._heard else attempt
+            await self._brokers.pause(attempt)
+            attempt += 1
+            if lost is not None:
+                await self._attach_again(lost)
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """Ack at the broker the consumer is attached to, also across a reconnect."""
+        attempt = 0
+        while True:
+            try:
+                return await self._connection.ack(message, self._subscription.name)
+            except DanubeError as error:
+                await self._pause_or_raise(error, attempt)
+            attempt += 1
+
+    async def nack(
+        self, message: ReceivedMessage, *, delay_ms: int | None, reason: str | None
+    ) -> None:
+        """Nack at the broker the consumer is attached to, also across a reconnect."""
+        attempt = 0
+        while True:
+            try:
+                return await self._connection.nack(
+                    message, self._subscription.name, delay_ms=delay_ms, reason=reason
+                )
+            except DanubeError as error:
+                await self._pause_or_raise(error, attempt)
+            attempt += 1
+
+    async def _receive_until_lost(self) -> DanubeError | None:
+        """Read the stream and watch its health; return why it is lost, None if it just ended."""
+        self._heard = False
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(self._read())
+            watching = group.create_task(self._watch())
+            await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
+            ended = reading if reading.done() else watching
+            reading.cancel()
+            watching.cancel()
+        return ended.result()
+
+    async def _read(self) -> DanubeError | None:
+        try:
+            async with aclosing(self._connection.receive(self._consumer_id)) as messages:
+                async for message in messages:
+                    self._heard = True
+                    await self._queue.put(message)
+        except DanubeError as error:
+            return error
+        return None
+
+    async def _watch(self) -> DanubeError:
+        """Poll the broker, and return once it says that the consumer is gone."""
+        while True:
+            await self._brokers.surroundings.clock.sleep(HEALTH_SECONDS)
+            try:
+                live = await self._connection.consumer_is_live(self._consumer_id)
+            except DanubeError:
+                continue  # The stream tells better than a failed poll whether the broker is gone.
+            if not live:
+                return Unavailable(f"{self.topic} is being moved")
+
+    async def _attach_again(self, lost: DanubeError) -> None:
+        # A broker that does not know the consumer has forgotten it; any other refusal is meant.
+        if not (lost.retryable or isinstance(lost, NotFound)):
+            raise lost
+        attempt = self._brokers.surroundings.retry.retries_max
+        while True:
+            try:
+                return await self.attach()
+            except DanubeError as error:
+                if not error.retryable:
+                    raise
+            await self._brokers.pause(attempt)
+            attempt += 1
+
+    async def _pause_or_raise(self, error: DanubeError, attempt: int) -> None:
+        if not (error.retryable and self._brokers.surroundings.retry.allows(attempt)):
+            raise error
+        await self._brokers.pause(attempt)
+
+    async def _subscribe(self, connection: Connection) -> int:
+        return await connection.subscribe(self.topic, self._subscription)

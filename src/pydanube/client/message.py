@@ -1,0 +1,51 @@
+"""A message as a consumer meets it."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class MessageId(Struct, frozen=True):
+    """Names one delivered message; an ack or nack gives it back to the broker unchanged."""
+
+    producer_id: int
+    topic: str
+    broker_url: str
+    offset: int
+
+
+class ReceivedMessage(Struct, frozen=True, kw_only=True):
+    """What a producer sent, and where it lies."""
+
+    message_id: MessageId
+    request_id: int
+    """The producer's own number for it."""
+    payload: bytes
+    publish_time_ms: int
+    """By the producer's clock, since 1970."""
+    producer_name: str
+    routing_key: str | None
+    attributes: Mapping[str, str]
+    schema_id: int | None
+    schema_version: int | None
+
+    @property
+    def topic(self) -> str:
+        """The topic, or the partition, that holds the message."""
+        return self.message_id.topic
+
+    @property
+    def offset(self) -> int:
+        """Its place in that topic: 0, 1, 2 … without gaps; always 0 on a non-reliable topic."""
+        return self.message_id.offset
+
+
+class SentMessage(Struct, frozen=True):
+    """What the broker has acknowledged."""
+
+    topic: str
+    """The topic, or the partition, that took the message."""
+    request_id: int
+    """The producer's own number for it."""
+    offset: int | None
+    """Its place in that topic; None where the broker does not tell, as on non-reliable topics."""
