@@ -1,10 +1,26 @@
 """Tasks with one owner each: nothing runs that nobody waits for, and no failure is lost."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 Failed = Callable[[str, BaseException], None]
+_Result = TypeVar("_Result")
+
+
+async def wait_out(future: asyncio.Future[_Result]) -> _Result:
+    """Return the future's result; a cancelled caller waits for it too, and is cancelled after it.
+
+    So nobody goes on while something that was begun for them is still under way.
+    """
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
+        raise
 
 
 class TaskScope:
@@ -15,7 +31,8 @@ class TaskScope:
 
     def __init__(self, on_failure: Failed) -> None:
         self._on_failure = on_failure
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # A dict keeps the order of starting; the order of a set would differ from run to run.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._closed = False
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
@@ -24,11 +41,11 @@ class TaskScope:
             work.close()
             return
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         failure = task.exception()
@@ -42,3 +59,8 @@ class TaskScope:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def call_soon(callback: Callable[[], None]) -> None:
+    """Run `callback` on the event loop once what is running now has returned."""
+    asyncio.get_running_loop().call_soon(callback)
