@@ -4,7 +4,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
@@ -49,7 +49,9 @@ _OPTIONS = (
 
 _log = logging.getLogger(__name__)
 
-_Context = grpc.aio.ServicerContext[bytes, bytes]
+# grpcio's classes are generic for the type checker only.
+_Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+_MethodHandler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
 
 
 class GrpcioEngine(Engine):
@@ -91,20 +93,18 @@ class _TableHandler(grpc.GenericRpcHandler):
     """Finds the handler of a path; grpc answers UNIMPLEMENTED where there is none."""
 
     def __init__(self, table: HandlerTable) -> None:
-        self._handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        self._handlers: dict[str, _MethodHandler] = {
             **{path: _serve_unary(path, handler) for path, handler in table.unary.items()},
             **{path: _serve_direct(path, handler) for path, handler in table.direct.items()},
             **{path: _serve_stream(path, handler) for path, handler in table.streams.items()},
         }
 
     @override
-    def service(
-        self, handler_call_details: grpc.HandlerCallDetails
-    ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "_MethodHandler | None":
         return self._handlers.get(handler_call_details.method)
 
 
-def _serve_unary(path: str, handler: UnaryHandler) -> grpc.RpcMethodHandler[bytes, bytes]:
+def _serve_unary(path: str, handler: UnaryHandler) -> _MethodHandler:
     async def serve(request: bytes, context: _Context) -> bytes:
         try:
             return await handler(request, _call(path, context))
@@ -115,7 +115,7 @@ def _serve_unary(path: str, handler: UnaryHandler) -> grpc.RpcMethodHandler[byte
     return grpc.unary_unary_rpc_method_handler(serve)
 
 
-def _serve_direct(path: str, handler: DirectHandler) -> grpc.RpcMethodHandler[bytes, bytes]:
+def _serve_direct(path: str, handler: DirectHandler) -> _MethodHandler:
     async def answer(request: bytes, call: Call) -> bytes:
         reply = _FutureReply()
         handler(request, call, reply)
@@ -124,7 +124,7 @@ def _serve_direct(path: str, handler: DirectHandler) -> grpc.RpcMethodHandler[by
     return _serve_unary(path, answer)
 
 
-def _serve_stream(path: str, handler: StreamHandler) -> grpc.RpcMethodHandler[bytes, bytes]:
+def _serve_stream(path: str, handler: StreamHandler) -> _MethodHandler:
     async def serve(request: bytes, context: _Context) -> None:
         try:
             groups = await handler(request, _call(path, context))
