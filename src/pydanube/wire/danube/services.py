@@ -283,6 +283,15 @@ def unary(
     return serve
 
 
+def serve(
+    table: HandlerTable,
+    method: Method[Request, Response],
+    handler: Callable[[Request, Call], Awaitable[Response]],
+) -> None:
+    """Serve a unary method with a handler over messages."""
+    table.add_unary(method.path, unary(method, handler))
+
+
 def stream(
     method: Method[Request, Response],
     handler: Callable[[Request, Call], Awaitable[AsyncIterator[Sequence[bytes]]]],

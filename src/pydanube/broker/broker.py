@@ -1,0 +1,259 @@
+"""A broker without its sockets: recovered from a data directory, it answers the handler tables."""
+
+from msgspec import Struct
+
+from pydanube.broker.addresses import AdvertisedUrls
+from pydanube.broker.config import BrokerConfig
+from pydanube.broker.data_directory import DataDirectory
+from pydanube.broker.dead_letters import LocalDeadLetters
+from pydanube.broker.gate import Gate
+from pydanube.broker.observers import BrokerObservers
+from pydanube.broker.servicers.broker_admin import BrokerAdminServicer
+from pydanube.broker.servicers.consumer import ConsumerServicer
+from pydanube.broker.servicers.discovery import DiscoveryServicer
+from pydanube.broker.servicers.namespace_admin import NamespaceAdminServicer
+from pydanube.broker.servicers.producer import ProducerServicer
+from pydanube.broker.servicers.topic_admin import TopicAdminServicer
+from pydanube.errors import DanubeError
+from pydanube.metadata.local_store import LocalMetadataStore
+from pydanube.observability.logging import get_logger
+from pydanube.runtime.machine import Machine
+from pydanube.runtime.tasks import TaskScope
+from pydanube.storage.storage import Storage
+from pydanube.topics.catalog import Catalog
+from pydanube.topics.manager import TopicManager, TopicSettings
+from pydanube.topics.registration import Registration
+from pydanube.wire.calls import HandlerTable
+from pydanube.wire.danube import services
+
+SWEEP_SECONDS = 30.0
+
+CLIENT_SERVICES = (
+    services.PRODUCER_SERVICE,
+    services.CONSUMER_SERVICE,
+    services.DISCOVERY,
+    services.HEALTH_SERVICE,
+    services.AUTH_SERVICE,
+    services.STORAGE_SERVICE,
+    services.SCHEMA_REGISTRY,
+    services.EDGE_REPLICATOR_SERVICE,
+)
+ADMIN_SERVICES = (
+    services.BROKER_ADMIN,
+    services.NAMESPACE_ADMIN,
+    services.TOPIC_ADMIN,
+    services.CLUSTER_ADMIN,
+    services.SECURITY_ADMIN,
+    services.SCHEMA_REGISTRY,
+)
+_NOT_YET = "this version of the broker does not offer it"
+_UNSERVED = frozenset(
+    {
+        services.STORAGE_SERVICE,
+        services.SCHEMA_REGISTRY,
+        services.EDGE_REPLICATOR_SERVICE,
+        services.CLUSTER_ADMIN,
+        services.SECURITY_ADMIN,
+    }
+)
+
+_log = get_logger(__name__)
+
+
+class Urls(Struct, frozen=True, kw_only=True):
+    """Under which addresses the broker is reached."""
+
+    client: AdvertisedUrls
+    admin: str
+    metrics: str
+
+
+class _Serving(Struct, frozen=True, kw_only=True):
+    """What exists between recovery and the end."""
+
+    directory: DataDirectory
+    metadata: LocalMetadataStore
+    storage: Storage
+    topics: TopicManager
+    registration: Registration
+
+
+class Broker:
+    """Recovers, serves, drains. Whoever owns it puts its gates' tables on ports.
+
+    Calls may come from the moment it exists; they are answered once `recover` has returned.
+    """
+
+    def __init__(self, config: BrokerConfig, machine: Machine, observers: BrokerObservers) -> None:
+        self._config = config
+        self._machine = machine
+        self._observers = observers
+        self._tasks = TaskScope(self._task_failed)
+        self._serving: _Serving | None = None
+        self._draining = False
+        self.client_gate = Gate(CLIENT_SERVICES, observers.call_ended)
+        self.admin_gate = Gate(ADMIN_SERVICES, observers.call_ended)
+
+    async def recover(self, urls: Urls) -> None:
+        """Bring everything back from the data directory and open the gates.
+
+        Raises a DanubeError that names file and next step if the directory is in use, damaged or
+        not a broker's; then nothing has been changed.
+        """
+        machine, config = self._machine, self._config
+        directory = await DataDirectory.claim(machine, config)
+        metadata = None
+        try:
+            metadata = await LocalMetadataStore.open(
+                machine.files, machine.clock, self._tasks, config.meta_store.data_dir
+            )
+            storage = await Storage.open(
+                machine.files,
+                machine.clock,
+                self._tasks,
+                config.storage,
+                config.storage.local_wal_root,
+                directory.broker_id,
+                self._observers.journal,
+            )
+        except BaseException:
+            if metadata is not None:
+                await metadata.close()
+            await self._tasks.close()
+            await directory.release()
+            raise
+        await self._serve(directory, metadata, storage, urls)
+
+    async def _serve(
+        self,
+        directory: DataDirectory,
+        metadata: LocalMetadataStore,
+        storage: Storage,
+        urls: Urls,
+    ) -> None:
+        clock = self._machine.clock
+        catalog = Catalog(metadata)
+        dead_letters = LocalDeadLetters()
+        topics = TopicManager(
+            catalog=catalog,
+            storage=storage,
+            clock=clock,
+            tasks=self._tasks,
+            settings=_topic_settings(self._config, urls.client.broker_url),
+            dead_letters=dead_letters,
+            observe=self._observers.topic,
+        )
+        dead_letters.publish_to(topics)
+        registration = Registration(topics, clock)
+        self._serving = _Serving(
+            directory=directory,
+            metadata=metadata,
+            storage=storage,
+            topics=topics,
+            registration=registration,
+        )
+        storage.on_failure = self._journal_failed
+        _forget_the_deleted(catalog, storage)
+        await topics.restore()
+        registration.restore()
+        self._observers.watch(topics, storage)
+        self._tasks.start(self._sweep(registration), "sweep")
+        self.client_gate.open(self._client_table(urls))
+        self.admin_gate.open(self._admin_table(urls))
+        _log.info("serving", broker=directory.broker_id, topics=len(topics))
+
+    def _client_table(self, urls: Urls) -> HandlerTable:
+        assert self._serving is not None
+        topics, registration = self._serving.topics, self._serving.registration
+        table = _refusing(CLIENT_SERVICES)
+        ProducerServicer(registration).register(table)
+        ConsumerServicer(
+            registration, self._machine.clock, urls.client.broker_url, self._observers.delivered
+        ).register(table)
+        DiscoveryServicer(topics, registration, urls.client).register(table)
+        return table
+
+    def _admin_table(self, urls: Urls) -> HandlerTable:
+        assert self._serving is not None
+        topics, registration = self._serving.topics, self._serving.registration
+        broker_id = self._serving.directory.broker_id
+        table = _refusing(ADMIN_SERVICES)
+        BrokerAdminServicer(topics, broker_id, urls.client, urls.admin, urls.metrics).register(
+            table
+        )
+        NamespaceAdminServicer(topics).register(table)
+        TopicAdminServicer(topics, registration, broker_id).register(table)
+        return table
+
+    # Health.
+
+    @property
+    def failure(self) -> DanubeError | None:
+        """Why the broker can no longer keep its promises, if so."""
+        if self._serving is None:
+            return None
+        return self._serving.storage.failure or self._serving.metadata.failure
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes messages."""
+        return self._serving is not None and not self._draining and self.failure is None
+
+    # The end.
+
+    async def drain(self) -> None:
+        """Refuse new messages, make all accepted ones and every ack durable, end the streams."""
+        self._draining = True
+        if self._serving is not None:
+            self._serving.topics.drain()
+            await self._serving.storage.flush()
+            self._serving.topics.close()
+
+    async def close(self) -> None:
+        """Release the data directory. Call `drain` first unless the broker never recovered."""
+        await self._tasks.close()
+        if self._serving is not None:
+            await self._serving.storage.close()
+            await self._serving.metadata.close()
+            await self._serving.directory.release()
+            self._serving = None
+
+    async def _sweep(self, registration: Registration) -> None:
+        while True:
+            await self._machine.clock.sleep(SWEEP_SECONDS)
+            try:
+                await registration.sweep()
+            except DanubeError as error:
+                _log.warning("sweep not finished; it will be tried again", cause=str(error))
+
+    def _journal_failed(self, error: DanubeError) -> None:
+        _log.error("the journal has stopped; restart the broker to recover", cause=str(error))
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        _log.error("a task failed", error=error, task=name)
+
+
+def _topic_settings(config: BrokerConfig, broker_url: str) -> TopicSettings:
+    return TopicSettings(
+        auto_create=config.auto_create_topics,
+        window=config.dispatch.max_unacked_messages,
+        policies=config.policies,
+        bootstrap_namespaces=config.bootstrap_namespaces,
+        broker_url=broker_url,
+    )
+
+
+def _forget_the_deleted(catalog: Catalog, storage: Storage) -> None:
+    live = [(name, record) for name, record in catalog.topics() if not record.deleting]
+    storage.keep_only(
+        {record.id for _, record in live},
+        {subscription.id for name, _ in live for _, subscription in catalog.subscriptions(name)},
+    )
+
+
+def _refusing(service_names: tuple[str, ...]) -> HandlerTable:
+    table = HandlerTable()
+    for service in service_names:
+        if service in _UNSERVED:
+            services.unimplemented(table, service, _NOT_YET)
+    return table

@@ -1,0 +1,120 @@
+"""The gate before the handlers: a port is open at once, its calls go on once the broker serves.
+
+Clients give a refused port up within seconds but set no deadline on a call, so a broker listens
+first and recovers while it holds what arrives.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+
+from typing_extensions import override
+
+from pydanube.wire.calls import (
+    Call,
+    CallRefused,
+    DirectHandler,
+    HandlerTable,
+    Reply,
+    StatusCode,
+    StreamHandler,
+    UnaryHandler,
+)
+from pydanube.wire.danube.services import ACK, METHODS, NACK, SEND_MESSAGE
+
+HELD_MAX = 10_000
+"""Calls held without a task each; those beyond are told to come again."""
+
+DIRECT = frozenset({SEND_MESSAGE.path, ACK.path, NACK.path})
+
+Counted = Callable[[str, bool], None]
+"""Is told the path of every call, and whether it went well."""
+
+
+class Gate:
+    """Serves the methods of some services: holds their calls until `open` brings the handlers.
+
+    Every call is counted when it ends; a stream when it begins.
+    """
+
+    def __init__(self, service_names: Collection[str], counted: Counted) -> None:
+        self._counted = counted
+        self._handlers = HandlerTable()
+        self._opened = asyncio.Event()
+        self._held: list[Callable[[], None]] = []
+        self.table = HandlerTable()
+        for path, method in METHODS.items():
+            if method.service not in service_names:
+                continue
+            if path in DIRECT:
+                self.table.add_direct(path, self._direct(path))
+            elif method.response_stream:
+                self.table.add_stream(path, self._stream(path))
+            else:
+                self.table.add_unary(path, self._unary(path))
+
+    def open(self, handlers: HandlerTable) -> None:
+        """Let everything through to these handlers, what has been held first."""
+        self._handlers = handlers
+        self._opened.set()
+        held, self._held = self._held, []
+        for go_on in held:
+            go_on()
+
+    def _unary(self, path: str) -> UnaryHandler:
+        async def serve(request: bytes, call: Call) -> bytes:
+            await self._opened.wait()
+            try:
+                response = await self._handlers.unary[path](request, call)
+            except CallRefused:
+                self._counted(path, False)
+                raise
+            self._counted(path, True)
+            return response
+
+        return serve
+
+    def _stream(self, path: str) -> StreamHandler:
+        async def serve(request: bytes, call: Call) -> AsyncIterator[Sequence[bytes]]:
+            await self._opened.wait()
+            try:
+                replies = await self._handlers.streams[path](request, call)
+            except CallRefused:
+                self._counted(path, False)
+                raise
+            self._counted(path, True)
+            return replies
+
+        return serve
+
+    def _direct(self, path: str) -> DirectHandler:
+        def serve(request: bytes, call: Call, reply: Reply) -> None:
+            counting = _CountedReply(reply, path, self._counted)
+            if self._opened.is_set():
+                self._handlers.direct[path](request, call, counting)
+            elif len(self._held) < HELD_MAX:
+                self._held.append(lambda: self._handlers.direct[path](request, call, counting))
+            else:
+                counting.refuse(StatusCode.UNAVAILABLE, "the broker is starting; try again")
+
+        return serve
+
+
+class _CountedReply(Reply):
+    """Counts how a direct call ended."""
+
+    __slots__ = ("_counted", "_path", "_reply")
+
+    def __init__(self, reply: Reply, path: str, counted: Counted) -> None:
+        self._reply = reply
+        self._path = path
+        self._counted = counted
+
+    @override
+    def send(self, response: bytes) -> None:
+        self._counted(self._path, True)
+        self._reply.send(response)
+
+    @override
+    def refuse(self, code: StatusCode, text: str) -> None:
+        self._counted(self._path, False)
+        self._reply.refuse(code, text)

@@ -1,0 +1,206 @@
+"""ConsumerService: subscribing, receiving, acknowledging."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from pydanube.errors import DanubeError, InvalidRequest
+from pydanube.model.ids import Offset, stable_producer_id
+from pydanube.model.policies import SubscriptionType
+from pydanube.runtime.clock import Clock
+from pydanube.storage.topic_log import Piece, TopicLog
+from pydanube.subscriptions.consumer import ConsumerStream, StreamEnded
+from pydanube.subscriptions.outbox import Delivery
+from pydanube.topics.registration import RegisteredConsumer, Registration
+from pydanube.topics.topic import Topic
+from pydanube.wire.calls import Call, CallRefused, HandlerTable, Reply
+from pydanube.wire.danube import services
+from pydanube.wire.danube.convert import delivery_suffix, encode_message
+from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.danube.status import refusal
+
+REFUSAL_PAUSE_SECONDS = 1.0
+"""Some clients open a refused stream again at once and for ever; this keeps them slow."""
+HELD_POLL_SECONDS = 1.0
+_GROUP_MESSAGES_MAX = 256
+_OFFSET_MAX = 2**63 - 1
+
+_KINDS: dict[int, SubscriptionType] = {0: "Exclusive", 1: "Shared", 2: "Failover", 3: "KeyShared"}
+
+Delivered = Callable[[str, str, int, int], None]
+"""Is told topic, subscription, messages and bytes of what has been sent."""
+
+
+class ConsumerServicer:
+    """Translates, delegates, translates back."""
+
+    def __init__(
+        self, registration: Registration, clock: Clock, broker_url: str, delivered: Delivered
+    ) -> None:
+        self._registration = registration
+        self._clock = clock
+        self._broker_url = broker_url
+        self._delivered = delivered
+
+    def register(self, table: HandlerTable) -> None:
+        """Serve the methods of ConsumerService."""
+        services.serve(table, services.SUBSCRIBE, self.subscribe)
+        receive = services.RECEIVE_MESSAGES
+        table.add_stream(receive.path, services.stream(receive, self.receive_messages))
+        table.add_direct(services.ACK.path, self.ack)
+        table.add_direct(services.NACK.path, self.nack)
+
+    async def subscribe(self, request: api.ConsumerRequest, call: Call) -> api.ConsumerResponse:
+        """Let a consumer in; from now on its messages are kept for its stream."""
+        kind = _KINDS.get(request.subscription_type)
+        if kind is None:
+            raise InvalidRequest(
+                f"subscription_type {request.subscription_type} is none of Exclusive (0), "
+                "Shared (1), Failover (2), KeyShared (3)"
+            )
+        start = request.start_position if request.HasField("start_position") else None
+        consumer = await self._registration.subscribe(
+            request.topic_name,
+            request.subscription,
+            request.consumer_name,
+            kind,
+            tuple(request.key_filters),
+            call.peer,
+            start,
+        )
+        return api.ConsumerResponse(
+            request_id=request.request_id, consumer_id=consumer.id, consumer_name=consumer.name
+        )
+
+    async def receive_messages(
+        self, request: api.ReceiveRequest, call: Call
+    ) -> AsyncIterator[Sequence[bytes]]:
+        """Open the consumer's stream; an earlier one of the same consumer ends cleanly."""
+        try:
+            registered = self._registration.consumer(request.consumer_id)
+        except DanubeError:
+            await self._clock.sleep(REFUSAL_PAUSE_SECONDS)
+            raise
+        consumer = registered.consumer
+        while consumer.is_superseded(call.peer) and consumer.active:
+            # Another connection has this name now. Refusing would start a ping-pong.
+            await self._clock.sleep(HELD_POLL_SECONDS)
+        stream = registered.subscription.open_stream(consumer, call.peer)
+        return self._messages(registered, stream)
+
+    async def _messages(
+        self, registered: RegisteredConsumer, stream: ConsumerStream
+    ) -> AsyncIterator[Sequence[bytes]]:
+        try:
+            while True:
+                for delivery in await stream.next(_GROUP_MESSAGES_MAX):
+                    async for group in self._encoded(registered, delivery):
+                        yield group
+                        registered.subscription.drained(stream, len(group))
+        except StreamEnded as ended:
+            if ended.error is not None:
+                raise refusal(ended.error) from None
+        except DanubeError as error:
+            await self._clock.sleep(REFUSAL_PAUSE_SECONDS)
+            raise refusal(error) from None
+        finally:
+            registered.subscription.close_stream(stream)
+
+    async def _encoded(
+        self, registered: RegisteredConsumer, delivery: Delivery
+    ) -> AsyncIterator[list[bytes]]:
+        topic, subscription = registered.topic, registered.subscription
+        if delivery.pieces is not None:
+            for piece in delivery.pieces:
+                yield self._encode(topic, subscription.name, piece, delivery.attempt)
+            return
+        assert topic.log is not None
+        start = delivery.start
+        while start < delivery.end:
+            pieces = await _read(topic.log, start, delivery.end)
+            if not pieces or pieces[0].start > start:
+                end = pieces[0].start if pieces else delivery.end
+                subscription.skipped(start, end)
+                start = end
+                continue
+            for piece in pieces:
+                if piece.start != start:
+                    break
+                yield self._encode(topic, subscription.name, piece, delivery.attempt)
+                start = piece.end
+
+    def _encode(self, topic: Topic, subscription: str, piece: Piece, attempt: int) -> list[bytes]:
+        requests = self._requests(topic, piece)
+        first = piece.start if topic.is_reliable else None
+        encoded = [
+            request
+            + delivery_suffix(
+                topic.name, None if first is None else first + row, subscription, attempt
+            )
+            for row, request in enumerate(requests)
+        ]
+        self._delivered(topic.name, subscription, len(encoded), sum(map(len, encoded)))
+        return encoded
+
+    def _requests(self, topic: Topic, piece: Piece) -> Sequence[bytes]:
+        if piece.batch.wire is not None:
+            return piece.batch.wire[piece.first_row : piece.end_row]
+        return [
+            encode_message(
+                message,
+                stable_producer_id(topic.name, message.producer_name),
+                topic.name,
+                self._broker_url,
+            )
+            for message in piece.batch.messages(piece.first_row, piece.end_row)
+        ]
+
+    def ack(self, data: bytes, call: Call, reply: Reply) -> None:
+        """Settle a message; the reply follows once that is durable."""
+        try:
+            request = services.decode(api.AckRequest, data)
+            start = _offset(request)
+            _, subscription = self._registration.addressed(
+                request.msg_id.topic_name, request.subscription_name
+            )
+        except (CallRefused, DanubeError) as error:
+            _refuse(reply, error)
+            return
+
+        def done(error: DanubeError | None) -> None:
+            if error is not None:
+                _refuse(reply, error)
+            else:
+                reply.send(api.AckResponse(request_id=request.request_id).SerializeToString())
+
+        subscription.ack(start, Offset(start + 1), done)
+
+    def nack(self, data: bytes, call: Call, reply: Reply) -> None:
+        """Have a message delivered again."""
+        try:
+            request = services.decode(api.NackRequest, data)
+            start = _offset(request)
+            _, subscription = self._registration.addressed(
+                request.msg_id.topic_name, request.subscription_name
+            )
+        except (CallRefused, DanubeError) as error:
+            _refuse(reply, error)
+            return
+        reason = request.reason if request.HasField("reason") else None
+        subscription.nack(start, Offset(start + 1), request.delay_ms, reason)
+        reply.send(api.NackResponse(request_id=request.request_id).SerializeToString())
+
+
+def _offset(request: api.AckRequest | api.NackRequest) -> Offset:
+    if not request.HasField("msg_id"):
+        raise InvalidRequest("the request has no msg_id; send back the one of the message")
+    if request.msg_id.topic_offset > _OFFSET_MAX:
+        raise InvalidRequest(f"offset {request.msg_id.topic_offset} is beyond every topic")
+    return Offset(request.msg_id.topic_offset)
+
+
+async def _read(log: TopicLog, start: Offset, end: Offset) -> list[Piece]:
+    return log.read_cached(start, end) or await log.read(start, end)
+
+
+def _refuse(reply: Reply, error: CallRefused | DanubeError) -> None:
+    refused = error if isinstance(error, CallRefused) else refusal(error)
+    reply.refuse(refused.code, refused.text)

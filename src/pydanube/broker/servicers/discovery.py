@@ -1,0 +1,66 @@
+"""Discovery, HealthCheck and the legacy key exchange: how clients find and keep their broker."""
+
+from pydanube.broker.addresses import AdvertisedUrls
+from pydanube.errors import InvalidRequest
+from pydanube.topics.manager import TopicManager
+from pydanube.topics.registration import Registration
+from pydanube.wire.calls import Call, HandlerTable
+from pydanube.wire.danube import services
+from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.danube.services import serve
+
+
+class DiscoveryServicer:
+    """Answers who serves a topic, and whether a client is still wanted."""
+
+    def __init__(
+        self, topics: TopicManager, registration: Registration, urls: AdvertisedUrls
+    ) -> None:
+        self._topics = topics
+        self._registration = registration
+        self._urls = urls
+
+    def register(self, table: HandlerTable) -> None:
+        """Serve the methods of Discovery, HealthCheck and AuthService."""
+        serve(table, services.TOPIC_LOOKUP, self.topic_lookup)
+        serve(table, services.TOPIC_PARTITIONS, self.topic_partitions)
+        serve(table, services.HEALTH_CHECK, self.health_check)
+        serve(table, services.AUTHENTICATE, self.authenticate)
+
+    async def topic_lookup(
+        self, request: api.TopicLookupRequest, call: Call
+    ) -> api.TopicLookupResponse:
+        """Name the broker that serves a topic."""
+        self._topics.get(request.topic)
+        return api.TopicLookupResponse(
+            request_id=request.request_id,
+            response_type=api.TopicLookupResponse.Connect,
+            connect_url=self._urls.connect_url,
+            broker_url=self._urls.broker_url,
+            proxy=self._urls.proxy,
+        )
+
+    async def topic_partitions(
+        self, request: api.TopicLookupRequest, call: Call
+    ) -> api.TopicPartitionsResponse:
+        """Name the topic itself, or its partitions in order, or nothing."""
+        return api.TopicPartitionsResponse(
+            request_id=request.request_id, partitions=self._topics.partitions(request.topic)
+        )
+
+    async def health_check(
+        self, request: api.HealthCheckRequest, call: Call
+    ) -> api.HealthCheckResponse:
+        """Tell a client whether to go on or to register anew."""
+        if request.client == api.HealthCheckRequest.Producer:
+            wanted = self._registration.producer_is_wanted(request.id)
+        elif request.client == api.HealthCheckRequest.Consumer:
+            wanted = self._registration.consumer_is_wanted(request.id)
+        else:
+            raise InvalidRequest(f"client type {request.client} is neither Producer nor Consumer")
+        status = api.HealthCheckResponse.OK if wanted else api.HealthCheckResponse.CLOSE
+        return api.HealthCheckResponse(status=status)
+
+    async def authenticate(self, request: api.AuthRequest, call: Call) -> api.AuthResponse:
+        """Hand the key back as the token: clients of the old key exchange go on from there."""
+        return api.AuthResponse(token=request.api_key)

@@ -1,0 +1,264 @@
+"""TopicAdmin: topics, subscriptions and how they treat failures."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from pydanube.errors import InvalidRequest, NotFound, NotSupported
+from pydanube.model.ids import BrokerId
+from pydanube.model.names import check_topic_name
+from pydanube.model.policies import (
+    BackoffStrategy,
+    DispatchConfig,
+    DispatchStrategy,
+    Durability,
+    FailurePolicy,
+    PoisonPolicy,
+)
+from pydanube.topics.manager import TopicManager, TopicRequest
+from pydanube.topics.registration import Registration
+from pydanube.topics.topic import Topic
+from pydanube.wire.calls import Call, HandlerTable
+from pydanube.wire.danube import services
+from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
+from pydanube.wire.danube.services import serve
+
+_STRATEGIES: dict[int, DispatchStrategy] = {0: "NonReliable", 1: "Reliable"}
+_BACKOFFS: dict[admin.SubscriptionBackoffStrategy.ValueType, BackoffStrategy] = {
+    admin.SubscriptionBackoffStrategy.Fixed: "Fixed",
+    admin.SubscriptionBackoffStrategy.Exponential: "Exponential",
+}
+_POISON_POLICIES: dict[admin.SubscriptionPoisonPolicy.ValueType, PoisonPolicy] = {
+    admin.SubscriptionPoisonPolicy.DeadLetter: "DeadLetter",
+    admin.SubscriptionPoisonPolicy.Block: "Block",
+    admin.SubscriptionPoisonPolicy.Drop: "Drop",
+}
+_DURABILITIES: dict[str, Durability] = {"fsync": "fsync", "os": "os", "memory": "memory"}
+_Checked = TypeVar("_Checked", FailurePolicy, DispatchConfig)
+
+_KIND_NUMBERS = {"Exclusive": 0, "Shared": 1, "Failover": 2, "KeyShared": 3}
+
+
+class TopicAdminServicer:
+    """Translates, delegates, translates back."""
+
+    def __init__(
+        self, topics: TopicManager, registration: Registration, broker_id: BrokerId
+    ) -> None:
+        self._topics = topics
+        self._registration = registration
+        self._broker_id = str(broker_id)
+
+    def register(self, table: HandlerTable) -> None:
+        """Serve the methods of TopicAdmin."""
+        serve(table, services.LIST_NAMESPACE_TOPICS, self.list_namespace_topics)
+        serve(table, services.LIST_BROKER_TOPICS, self.list_broker_topics)
+        serve(table, services.CREATE_TOPIC, self.create_topic)
+        serve(table, services.CREATE_PARTITIONED_TOPIC, self.create_partitioned_topic)
+        serve(table, services.DELETE_TOPIC, self.delete_topic)
+        serve(table, services.UNLOAD_TOPIC, self.unload_topic)
+        serve(table, services.LIST_SUBSCRIPTIONS, self.list_subscriptions)
+        serve(table, services.UNSUBSCRIBE, self.unsubscribe)
+        serve(table, services.SET_SUBSCRIPTION_FAILURE_POLICY, self.set_failure_policy)
+        serve(table, services.GET_SUBSCRIPTION_FAILURE_POLICY, self.get_failure_policy)
+        serve(table, services.DESCRIBE_TOPIC, self.describe_topic)
+        serve(table, services.SET_SUBSCRIPTION_DISPATCH_CONFIG, self.set_dispatch_config)
+        serve(table, services.GET_SUBSCRIPTION_DISPATCH_CONFIG, self.get_dispatch_config)
+
+    # Topics.
+
+    async def list_namespace_topics(
+        self, request: admin.NamespaceRequest, call: Call
+    ) -> admin.TopicInfoListResponse:
+        """Describe a namespace's topics in a line each."""
+        self._topics.namespace_policies(request.name)
+        return self._infos(self._topics.in_namespace(request.name))
+
+    async def list_broker_topics(
+        self, request: admin.BrokerRequest, call: Call
+    ) -> admin.TopicInfoListResponse:
+        """Describe a broker's topics in a line each."""
+        if request.broker_id != self._broker_id:
+            raise NotFound(f"broker {request.broker_id} is not known; this is {self._broker_id}")
+        return self._infos(sorted(self._topics, key=lambda topic: topic.name))
+
+    def _infos(self, topics: list[Topic]) -> admin.TopicInfoListResponse:
+        infos = [
+            admin.TopicInfo(
+                name=topic.name, broker_id=self._broker_id, delivery=topic.record.strategy
+            )
+            for topic in topics
+        ]
+        return admin.TopicInfoListResponse(topics=infos)
+
+    async def create_topic(self, request: admin.NewTopicRequest, call: Call) -> admin.TopicResponse:
+        """Create a topic."""
+        await self._topics.create(request.name, _topic_request(request))
+        return admin.TopicResponse(success=True)
+
+    async def create_partitioned_topic(
+        self, request: admin.PartitionedTopicRequest, call: Call
+    ) -> admin.TopicResponse:
+        """Create all partitions of a topic."""
+        await self._topics.create_partitioned(
+            request.base_name, request.partitions, _topic_request(request)
+        )
+        return admin.TopicResponse(success=True)
+
+    async def delete_topic(self, request: admin.TopicRequest, call: Call) -> admin.TopicResponse:
+        """Delete a topic, or all partitions of it."""
+        for name in self._topics.names_to_delete(request.name):
+            topic = self._topics.get(name)
+            await self._topics.delete(topic)
+            self._registration.retire(topic)
+        return admin.TopicResponse(success=True)
+
+    async def unload_topic(self, request: admin.TopicRequest, call: Call) -> admin.TopicResponse:
+        """Refuse: there is no other broker to take the topic."""
+        raise NotSupported("unloading a topic needs a second broker, and this one stands alone")
+
+    async def describe_topic(
+        self, request: admin.DescribeTopicRequest, call: Call
+    ) -> admin.DescribeTopicResponse:
+        """Describe a topic; an unknown one has nothing to tell and is no error."""
+        topic = self._topics.find(request.name)
+        if topic is None:
+            partitions = self._topics.partitions(check_topic_name(request.name))
+            first = self._topics.find(partitions[0]) if partitions else None
+            return admin.DescribeTopicResponse(
+                name=request.name,
+                broker_id=self._broker_id if first else "",
+                delivery=first.record.strategy if first else "NonReliable",
+                durability=first.record.durability if first else None,
+                partitions=len(partitions) or None,
+            )
+        return admin.DescribeTopicResponse(
+            name=topic.name,
+            subscriptions=sorted(topic.subscriptions),
+            broker_id=self._broker_id,
+            delivery=topic.record.strategy,
+            schema_subject=topic.record.schema_subject,
+            durability=topic.record.durability if topic.is_reliable else None,
+        )
+
+    # Subscriptions.
+
+    async def list_subscriptions(
+        self, request: admin.TopicRequest, call: Call
+    ) -> admin.SubscriptionListResponse:
+        """Name a topic's subscriptions."""
+        topic = self._topics.get(request.name)
+        return admin.SubscriptionListResponse(subscriptions=sorted(topic.subscriptions))
+
+    async def unsubscribe(
+        self, request: admin.SubscriptionRequest, call: Call
+    ) -> admin.SubscriptionResponse:
+        """Delete a subscription nobody uses."""
+        await self._registration.unsubscribe(request.topic, request.subscription)
+        return admin.SubscriptionResponse(success=True)
+
+    async def set_failure_policy(
+        self, request: admin.SetSubscriptionFailurePolicyRequest, call: Call
+    ) -> admin.SubscriptionResponse:
+        """Set what happens to failed messages, at once and for a subscription to come."""
+        if not request.HasField("failure_policy"):
+            raise InvalidRequest("the request has no failure_policy")
+        policy = _failure_policy(request.failure_policy)
+        await self._registration.set_failure_policy(request.topic, request.subscription, policy)
+        return admin.SubscriptionResponse(success=True)
+
+    async def get_failure_policy(
+        self, request: admin.GetSubscriptionFailurePolicyRequest, call: Call
+    ) -> admin.GetSubscriptionFailurePolicyResponse:
+        """Return the policy that was set, if one was."""
+        policy = self._topics.catalog.failure_policy(
+            check_topic_name(request.topic), request.subscription
+        )
+        topic = self._topics.find(request.topic)
+        subscription = topic.subscriptions.get(request.subscription) if topic else None
+        return admin.GetSubscriptionFailurePolicyResponse(
+            failure_policy=_failure_policy_message(policy) if policy else None,
+            subscription_type=_KIND_NUMBERS[subscription.kind] if subscription else 0,
+        )
+
+    async def set_dispatch_config(
+        self, request: admin.SetSubscriptionDispatchConfigRequest, call: Call
+    ) -> admin.SubscriptionResponse:
+        """Set how many messages may be in flight, at once and for a subscription to come."""
+        if not request.HasField("dispatch_config"):
+            raise InvalidRequest("the request has no dispatch_config")
+        fields = {"max_unacked_messages": request.dispatch_config.max_unacked_messages}
+        config = _checked(fields, DispatchConfig)
+        await self._registration.set_dispatch_config(request.topic, request.subscription, config)
+        return admin.SubscriptionResponse(success=True)
+
+    async def get_dispatch_config(
+        self, request: admin.GetSubscriptionDispatchConfigRequest, call: Call
+    ) -> admin.GetSubscriptionDispatchConfigResponse:
+        """Return the configuration that was set, if one was."""
+        config = self._topics.catalog.dispatch_config(
+            check_topic_name(request.topic), request.subscription
+        )
+        if config is None:
+            return admin.GetSubscriptionDispatchConfigResponse()
+        message = admin.SubscriptionDispatchConfig(max_unacked_messages=config.max_unacked_messages)
+        return admin.GetSubscriptionDispatchConfigResponse(dispatch_config=message)
+
+
+def _topic_request(
+    request: admin.NewTopicRequest | admin.PartitionedTopicRequest,
+) -> TopicRequest:
+    strategy = _STRATEGIES.get(request.dispatch_strategy)
+    if strategy is None:
+        raise InvalidRequest(
+            f"dispatch_strategy {request.dispatch_strategy} is neither NonReliable (0) nor "
+            "Reliable (1)"
+        )
+    durability = _DURABILITIES.get(request.durability or "fsync")
+    if durability is None:
+        raise InvalidRequest(f"durability {request.durability!r} is none of fsync, os, memory")
+    return TopicRequest(
+        strategy=strategy,
+        durability=durability,
+        schema_subject=request.schema_subject if request.HasField("schema_subject") else None,
+    )
+
+
+def _failure_policy(message: admin.SubscriptionFailurePolicy) -> FailurePolicy:
+    if message.backoff_strategy not in _BACKOFFS:
+        raise InvalidRequest(f"backoff_strategy {message.backoff_strategy} is unknown")
+    if message.poison_policy not in _POISON_POLICIES:
+        raise InvalidRequest(f"poison_policy {message.poison_policy} is unknown")
+    fields = {
+        "max_redelivery_count": message.max_redelivery_count,
+        "ack_timeout_ms": message.ack_timeout_ms,
+        "base_redelivery_delay_ms": message.base_redelivery_delay_ms,
+        "max_redelivery_delay_ms": message.max_redelivery_delay_ms,
+        "backoff_strategy": _BACKOFFS[message.backoff_strategy],
+        "dead_letter_topic": message.dead_letter_topic or None,
+        "poison_policy": _POISON_POLICIES[message.poison_policy],
+    }
+    policy = _checked(fields, FailurePolicy)
+    if policy.dead_letter_topic is not None:
+        check_topic_name(policy.dead_letter_topic)
+    return policy
+
+
+def _failure_policy_message(policy: FailurePolicy) -> admin.SubscriptionFailurePolicy:
+    return admin.SubscriptionFailurePolicy(
+        max_redelivery_count=policy.max_redelivery_count,
+        ack_timeout_ms=policy.ack_timeout_ms,
+        base_redelivery_delay_ms=policy.base_redelivery_delay_ms,
+        max_redelivery_delay_ms=policy.max_redelivery_delay_ms,
+        backoff_strategy=next(n for n, b in _BACKOFFS.items() if b == policy.backoff_strategy),
+        dead_letter_topic=policy.dead_letter_topic,
+        poison_policy=next(n for n, p in _POISON_POLICIES.items() if p == policy.poison_policy),
+    )
+
+
+def _checked(fields: Mapping[str, object], kind: type[_Checked]) -> _Checked:
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(str(error)) from None

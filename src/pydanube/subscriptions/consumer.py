@@ -1,0 +1,77 @@
+"""A consumer of a subscription, and the one stream it receives on."""
+
+from pydanube.errors import DanubeError
+from pydanube.model.ids import ConsumerId
+from pydanube.subscriptions.outbox import Delivery, Outbox
+
+_SUPERSEDED_PEERS_MAX = 16
+
+
+class StreamEnded(Exception):
+    """The stream must end: cleanly when `error` is None (another stream took over)."""
+
+    def __init__(self, error: DanubeError | None) -> None:
+        super().__init__(str(error) if error else "taken over by another stream")
+        self.error = error
+
+
+class ConsumerStream:
+    """One call that receives messages. The latest one of a consumer is the one that gets them."""
+
+    def __init__(self, consumer: "Consumer", peer: str) -> None:
+        self.consumer = consumer
+        self.peer = peer
+        self._end: StreamEnded | None = None
+
+    async def next(self, count_max: int) -> list[Delivery]:
+        """Wait for deliveries and take some; raises StreamEnded."""
+        while True:
+            if self._end is not None:
+                raise self._end
+            deliveries = self.consumer.outbox.take_nowait(count_max)
+            if deliveries:
+                return deliveries
+            await self.consumer.outbox.wait()
+
+    def end(self, error: DanubeError | None) -> None:
+        """Let the call end; what it has not taken stays in the outbox."""
+        self._end = StreamEnded(error)
+        self.consumer.outbox.wake()
+
+
+class Consumer:
+    """A name in a subscription. It outlives its streams, and with its id the broker's restarts."""
+
+    def __init__(self, consumer_id: ConsumerId, name: str, filters: tuple[str, ...]) -> None:
+        self.id = consumer_id
+        self.name = name
+        self.filters = filters
+        self.outbox = Outbox()
+        self.stream: ConsumerStream | None = None
+        self.active = False
+        """It has a stream, or has just subscribed and is about to open one."""
+        self.inactive_since_ms = 0
+        self.streamed = False
+        """Whether anything may have been sent since it joined."""
+        self.close_due = False
+        """Its next health check shall answer CLOSE, once."""
+        self._subscriber: str | None = None
+        self._superseded: dict[str, None] = {}
+
+    def subscribed_by(self, peer: str) -> None:
+        """Note the connection that speaks for this name now; an earlier one no longer does."""
+        if self._subscriber is not None and self._subscriber != peer:
+            self._superseded[self._subscriber] = None
+            if len(self._superseded) > _SUPERSEDED_PEERS_MAX:
+                self._superseded.pop(next(iter(self._superseded)))
+        self._superseded.pop(peer, None)
+        self._subscriber = peer
+
+    def is_superseded(self, peer: str) -> bool:
+        """Tell whether another connection has taken this name over from `peer`."""
+        return peer in self._superseded
+
+    def take_close(self) -> bool:
+        """Tell whether a health check shall answer CLOSE, and never again for the same event."""
+        due, self.close_due = self.close_due, False
+        return due

@@ -1,0 +1,96 @@
+"""Makes a subscription's progress durable: what one tick settles is one record in the journal."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pydanube.errors import DanubeError, Overloaded
+from pydanube.model.ids import SubscriptionId
+from pydanube.model.progress import ProgressChange
+from pydanube.model.ranges import RangeSet
+from pydanube.runtime.clock import Clock
+from pydanube.runtime.tasks import call_soon
+
+Done = Callable[[DanubeError | None], None]
+
+_RETRY_SECONDS = 0.01
+
+
+class ProgressLog(Protocol):
+    """What the storage offers a subscription."""
+
+    def append_progress(
+        self, subscription: SubscriptionId, change: ProgressChange, done: Done
+    ) -> None:
+        """Journal a change; `done` follows once it is durable. Overloaded when it must wait."""
+
+
+class Cursor:
+    """Gathers what is settled and counted, and journals it once per tick.
+
+    `when_durable` answers after everything recorded before the call is durable, so that an ack
+    answered with OK is never forgotten.
+    """
+
+    def __init__(self, subscription: SubscriptionId, log: ProgressLog, clock: Clock) -> None:
+        self._subscription = subscription
+        self._log = log
+        self._clock = clock
+        self._settled = RangeSet()
+        self._attempts: list[tuple[int, int, int]] = []
+        self._waiting: list[Done] = []
+        self._scheduled = False
+        self._unsynced = 0
+        self._after_sync: list[Done] = []
+
+    def settle(self, start: int, end: int) -> None:
+        """Record that these messages are done."""
+        self._settled.add(start, end)
+        self._schedule()
+
+    def count(self, start: int, end: int, attempts: int) -> None:
+        """Record how often these messages have been delivered in vain."""
+        self._attempts.append((start, end, attempts))
+        self._schedule()
+
+    def when_durable(self, done: Done) -> None:
+        """Answer once all that was recorded so far is durable."""
+        if self._scheduled:
+            self._waiting.append(done)
+        elif self._unsynced:
+            self._after_sync.append(done)
+        else:
+            done(None)
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            call_soon(self._flush)
+
+    def _flush(self) -> None:
+        change = ProgressChange(tuple(self._settled), tuple(self._attempts))
+        waiting = self._waiting
+        self._unsynced += 1
+        try:
+            self._log.append_progress(
+                self._subscription, change, lambda e: self._synced(waiting, e)
+            )
+        except Overloaded:
+            # Nothing was queued; what is gathered stays gathered and is offered again.
+            self._unsynced -= 1
+            self._clock.call_later(_RETRY_SECONDS, self._flush)
+            return
+        except DanubeError as error:
+            self._synced(waiting, error)
+        self._scheduled = False
+        self._settled = RangeSet()
+        self._attempts = []
+        self._waiting = []
+
+    def _synced(self, waiting: list[Done], error: DanubeError | None) -> None:
+        self._unsynced -= 1
+        for done in waiting:
+            done(error)
+        if not self._unsynced:
+            after, self._after_sync = self._after_sync, []
+            for done in after:
+                done(error)

@@ -1,0 +1,48 @@
+"""Where exhausted messages go: the sink is filled in by the broker, which can publish anywhere."""
+
+from typing import Protocol
+
+from msgspec import Struct, structs
+
+from pydanube.model.ids import Offset
+from pydanube.model.message import Message
+
+
+class DeadLetterOrigin(Struct, frozen=True, kw_only=True):
+    """Where a dead letter comes from, and why."""
+
+    topic: str
+    subscription: str
+    offset: Offset
+    producer_id: int
+    broker_url: str
+    attempts: int
+    reason: str | None
+
+
+class DeadLetterSink(Protocol):
+    """Publishes dead letters."""
+
+    async def store(self, target: str, message: Message) -> None:
+        """Return once the message is durable in the topic `target`; DanubeError otherwise."""
+
+
+def dead_letter(message: Message, origin: DeadLetterOrigin) -> Message:
+    """Return the message to publish: the original with its origin in the attributes."""
+    attributes = dict(message.attributes or {}) | _origin_attributes(origin)
+    return structs.replace(message, attributes=attributes, wire=None)
+
+
+def _origin_attributes(origin: DeadLetterOrigin) -> dict[str, str]:
+    attributes = {
+        "x-original-topic": origin.topic,
+        "x-original-subscription": origin.subscription,
+        "x-original-topic-offset": str(origin.offset),
+        "x-original-producer-id": str(origin.producer_id),
+        "x-original-broker-addr": origin.broker_url,
+        "x-poison-policy": "dead_letter",
+        "x-delivery-attempt": str(origin.attempts),
+    }
+    if origin.reason is not None:
+        attributes["x-failure-reason"] = origin.reason
+    return attributes

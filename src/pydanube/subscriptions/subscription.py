@@ -1,0 +1,380 @@
+"""The pump of one subscription: feeds its dispatcher and carries out what it decides."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol, assert_never
+
+from msgspec import Struct
+
+from pydanube.dispatch.events import (
+    Acked,
+    Action,
+    Available,
+    Configured,
+    ConsumerJoined,
+    ConsumerLeft,
+    ConsumerRemoved,
+    Count,
+    DeadLetter,
+    DeadLetterStored,
+    Deliver,
+    Discard,
+    Dispatcher,
+    DispatchSettings,
+    Drained,
+    Event,
+    KeysRead,
+    Nacked,
+    Observed,
+    ReadKeys,
+    Settle,
+    Skipped,
+    TimePassed,
+)
+from pydanube.errors import DanubeError, Unavailable
+from pydanube.model.ids import ConsumerId, Offset, SubscriptionId
+from pydanube.model.policies import SubscriptionType
+from pydanube.runtime.clock import Clock, Timer
+from pydanube.runtime.tasks import TaskScope
+from pydanube.storage.topic_log import Piece
+from pydanube.subscriptions.consumer import Consumer, ConsumerStream
+from pydanube.subscriptions.cursor import Cursor, Done
+from pydanube.subscriptions.errors import SubscriptionBusy
+from pydanube.subscriptions.outbox import OUTBOX_MESSAGES_MAX, Delivery
+
+STREAM_GRACE_MS = 10_000
+"""How long a consumer that subscribed may take to open its stream."""
+HOLDER_GRACE_MS = 2_000
+"""How long an exclusive subscription waits for its holder to come back."""
+
+
+class MessageSource(Protocol):
+    """Where a reliable subscription's messages are read from."""
+
+    @property
+    def durable_end(self) -> Offset:
+        """The first offset that cannot be read yet."""
+
+    def read_cached(self, start: Offset, end: Offset) -> list[Piece] | None:
+        """Return pieces from `start` on if they are near the tail."""
+
+    async def read(self, start: Offset, end: Offset, *, bytes_max: int = ...) -> list[Piece]:
+        """Return pieces from `start` on, wherever they are."""
+
+
+class Observer(Protocol):
+    """Is told what is worth counting."""
+
+    def observed(self, what: str, count: int) -> None:
+        """Count something that happened in the subscription."""
+
+
+class SubscriptionContext(Struct, frozen=True, kw_only=True):
+    """What the pump works with."""
+
+    clock: Clock
+    tasks: TaskScope
+    source: MessageSource | None
+    """None on a best-effort topic: its messages are offered, not read."""
+    cursor: Cursor | None
+    observer: Observer
+    store_dead_letter: Callable[["Subscription", DeadLetter], None]
+    """Publishes a dead letter and reports back by `dead_letter_stored`."""
+
+
+class Subscription:
+    """A named position in a topic, and the consumers that share it.
+
+    All its methods run on the event loop and return at once; what must be read or published
+    happens elsewhere and comes back as an event. So nobody waits for a slow consumer.
+    """
+
+    def __init__(
+        self,
+        subscription_id: SubscriptionId,
+        name: str,
+        kind: SubscriptionType,
+        dispatcher: Dispatcher,
+        context: SubscriptionContext,
+    ) -> None:
+        self.id = subscription_id
+        self.name = name
+        self.kind = kind
+        self.idle_since_ms: int | None = None
+        self._consumers: dict[ConsumerId, Consumer] = {}
+        self._dispatcher = dispatcher
+        self._context = context
+        self._timer: Timer | None = None
+        self._timer_at_ms = 0
+        self._offered: Piece | None = None
+        self._closed = False
+        if context.source is not None:
+            self._feed(Available(context.source.durable_end))
+
+    # What the topic tells.
+
+    def available(self, end: Offset) -> None:
+        """Take note that the topic's durable end has moved."""
+        self._feed(Available(end))
+
+    def offer(self, piece: Piece) -> None:
+        """Hand a best-effort message to whoever is there; it is never seen again."""
+        self._offered = piece
+        if self.kind == "KeyShared":
+            keys = piece.batch.routing_keys(piece.first_row, piece.end_row)
+            self._feed(KeysRead(piece.start, keys))
+        else:
+            self._feed(Available(piece.end))
+        self._offered = None
+
+    def configure(self, settings: DispatchSettings) -> None:
+        """Apply new settings to what is in flight as well."""
+        self._feed(Configured(settings))
+
+    def close(self, error: DanubeError | None) -> None:
+        """Do nothing any more; every stream ends with `error`, or by whoever closes it if None."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for consumer in self._consumers.values():
+            if error is not None and consumer.stream is not None:
+                consumer.stream.end(error)
+
+    # What consumers do.
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """Everybody who is known here, in the order of joining."""
+        return list(self._consumers.values())
+
+    @property
+    def active_consumers(self) -> int:
+        """How many of them can take messages now."""
+        return sum(consumer.active for consumer in self._consumers.values())
+
+    def restore(self, consumer: Consumer) -> None:
+        """Know a consumer from before a restart; it gets nothing until it opens a stream."""
+        consumer.inactive_since_ms = self._now_ms()
+        self._consumers[consumer.id] = consumer
+
+    def rival_of(self, name: str) -> Consumer | None:
+        """Return who holds an exclusive subscription against `name`, if anybody does."""
+        if self.kind != "Exclusive":
+            return None
+        now = self._now_ms()
+        for consumer in self._consumers.values():
+            present = consumer.active or now - consumer.inactive_since_ms < HOLDER_GRACE_MS
+            if consumer.name != name and present:
+                return consumer
+        return None
+
+    def check_admits(self, name: str) -> None:
+        """Refuse a consumer of that name while another one holds the subscription."""
+        rival = self.rival_of(name)
+        if rival is not None:
+            raise SubscriptionBusy(
+                f"subscription {self.name} is exclusive and held by consumer {rival.name}; "
+                "use another subscription name, or another subscription type"
+            )
+
+    def join(self, consumer: Consumer, peer: str) -> None:
+        """Let a consumer in, or let it take its own name over from an earlier connection."""
+        if consumer.stream is not None:
+            consumer.stream.end(None)
+            consumer.stream = None
+        consumer.subscribed_by(peer)
+        self._activate(consumer)
+        self._context.clock.call_later(
+            STREAM_GRACE_MS / 1000, lambda: self._give_up_waiting(consumer)
+        )
+
+    def open_stream(self, consumer: Consumer, peer: str) -> ConsumerStream:
+        """Give the consumer's messages to a new stream; an earlier one ends cleanly."""
+        earlier = consumer.stream
+        if earlier is not None:
+            earlier.end(None)
+        stream = ConsumerStream(consumer, peer)
+        consumer.stream = stream
+        # A consumer that has just subscribed keeps what its outbox gathered meanwhile.
+        if earlier is not None or not consumer.active or consumer.streamed:
+            self._activate(consumer)
+        consumer.streamed = True
+        return stream
+
+    def close_stream(self, stream: ConsumerStream) -> None:
+        """Take note that a stream has ended, for whatever reason."""
+        consumer = stream.consumer
+        if consumer.stream is not stream:
+            return
+        consumer.stream = None
+        self._deactivate(consumer)
+
+    def drained(self, stream: ConsumerStream, count: int) -> None:
+        """Take note that a stream has sent messages and its outbox has room again."""
+        if stream.consumer.stream is stream:
+            self._feed(Drained(stream.consumer.id, count))
+
+    def remove(self, consumer: Consumer) -> None:
+        """Forget a consumer for good."""
+        if self._consumers.pop(consumer.id, None) is not None:
+            self._feed(ConsumerRemoved(consumer.id))
+
+    def ack(self, start: Offset, end: Offset, done: Done) -> None:
+        """Settle messages; `done` follows once that is durable."""
+        self._feed(Acked(start, end))
+        if self._context.cursor is None:
+            done(None)
+        else:
+            self._context.cursor.when_durable(done)
+
+    def nack(self, start: Offset, end: Offset, delay_ms: int, reason: str | None) -> None:
+        """Have messages delivered again, after the policy's delay or the longer one asked for."""
+        self._feed(Nacked(start, end, delay_ms, reason))
+
+    def skipped(self, start: Offset, end: Offset) -> None:
+        """Take note that these offsets hold no message any more."""
+        self._feed(Skipped(start, end))
+
+    def dead_letter_stored(self, offset: Offset, stored: bool) -> None:
+        """Take note of what became of a dead letter."""
+        self._feed(DeadLetterStored(offset, stored))
+
+    # What operators see.
+
+    @property
+    def cursor(self) -> Offset:
+        """The first offset that is not settled."""
+        return self._dispatcher.cursor
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for a retry."""
+        return self._dispatcher.waiting_count
+
+    @property
+    def blocked_count(self) -> int:
+        """Exhausted messages that block."""
+        return self._dispatcher.blocked_count
+
+    @property
+    def lag(self) -> int:
+        """Durable messages that are not settled."""
+        source = self._context.source
+        return max(0, source.durable_end - self.cursor) if source is not None else 0
+
+    def _activate(self, consumer: Consumer) -> None:
+        self._consumers[consumer.id] = consumer
+        consumer.active = True
+        consumer.streamed = False
+        consumer.close_due = False
+        self.idle_since_ms = None
+        if self._context.source is not None:
+            # Whatever it had is unacked and will be delivered again, in order.
+            consumer.outbox.clear()
+        credit = OUTBOX_MESSAGES_MAX - consumer.outbox.message_count
+        self._feed(ConsumerJoined(consumer.id, max(0, credit), consumer.filters))
+
+    def _deactivate(self, consumer: Consumer) -> None:
+        consumer.active = False
+        consumer.close_due = True
+        consumer.inactive_since_ms = self._now_ms()
+        if self._context.source is not None:
+            consumer.outbox.clear()
+        if not self.active_consumers:
+            self.idle_since_ms = consumer.inactive_since_ms
+        self._feed(ConsumerLeft(consumer.id))
+
+    def _give_up_waiting(self, consumer: Consumer) -> None:
+        if consumer.active and consumer.stream is None and not self._closed:
+            self._deactivate(consumer)
+
+    # The pump.
+
+    def _feed(self, event: Event) -> None:
+        if self._closed:
+            return
+        events = deque([event])
+        while events:
+            for action in self._dispatcher.handle(events.popleft(), self._now_ms()):
+                answer = self._carry_out(action)
+                if answer is not None:
+                    events.append(answer)
+        self._set_timer()
+
+    def _carry_out(self, action: Action) -> Event | None:
+        context = self._context
+        match action:
+            case Deliver():
+                self._deliver(action)
+            case Settle(start, end):
+                if context.cursor is not None:
+                    context.cursor.settle(start, end)
+            case Count(start, end, attempts):
+                if context.cursor is not None:
+                    context.cursor.count(start, end, attempts)
+            case DeadLetter():
+                context.store_dead_letter(self, action)
+            case ReadKeys(start, count):
+                return self._read_keys(start, Offset(start + count))
+            case Discard(start, end):
+                context.observer.observed("discarded", end - start)
+            case Observed(what, count):
+                context.observer.observed(what, count)
+            case _:
+                assert_never(action)
+        return None
+
+    def _deliver(self, action: Deliver) -> None:
+        pieces = None
+        if self._offered is not None:
+            pieces = [self._offered.between(action.start, action.end)]
+        delivery = Delivery(action.start, action.end, action.attempt, pieces)
+        if not self._consumers[action.consumer].outbox.put(delivery):
+            self._context.observer.observed("discarded", delivery.count)
+
+    def _read_keys(self, start: Offset, end: Offset) -> Event | None:
+        source = self._context.source
+        assert source is not None, "a best-effort dispatcher is given its keys"
+        pieces = source.read_cached(start, end)
+        if pieces is None:
+            self._context.tasks.start(
+                self._read_keys_later(source, start, end), f"keys of {self.name}"
+            )
+            return None
+        return self._keys_of(pieces, start)
+
+    async def _read_keys_later(self, source: MessageSource, start: Offset, end: Offset) -> None:
+        try:
+            pieces = await source.read(start, end)
+        except Unavailable:
+            return  # The broker is closing or its journal has stopped; the next start reads on.
+        self._feed(self._keys_of(pieces, start))
+
+    def _keys_of(self, pieces: list[Piece], start: Offset) -> Event:
+        if pieces and pieces[0].start > start:
+            return Skipped(start, pieces[0].start)
+        keys: list[str] = []
+        for piece in pieces:
+            if piece.start != start + len(keys):
+                break  # The rest lies behind a hole; it is asked for again from there.
+            keys += piece.batch.routing_keys(piece.first_row, piece.end_row)
+        return KeysRead(start, keys)
+
+    def _set_timer(self) -> None:
+        wake_at = self._dispatcher.wake_at_ms
+        # A timer that fires too early is harmless; setting it anew for every ack would not be.
+        if wake_at is None or (self._timer is not None and self._timer_at_ms <= wake_at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = wake_at
+        delay_ms = max(0, wake_at - self._now_ms())
+        self._timer = self._context.clock.call_later(delay_ms / 1000, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer = None
+        self._context.observer.observed("wake_up", 1)
+        self._feed(TimePassed())
+
+    def _now_ms(self) -> int:
+        return self._context.clock.monotonic_ms()

@@ -1,0 +1,244 @@
+"""What topics, subscriptions, producers and consumers are, as kept in the metadata store."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from pydanube.errors import AlreadyExists, Conflict, NotFound
+from pydanube.metadata import keys
+from pydanube.metadata.store import Delete, Expect, MetadataStore, Operation, Put
+from pydanube.model.ids import ConsumerId, ProducerId, SubscriptionId, TopicId
+from pydanube.model.policies import (
+    DispatchConfig,
+    DispatchStrategy,
+    Durability,
+    FailurePolicy,
+    Policies,
+    SubscriptionType,
+)
+
+AccessMode = Literal["Shared", "Exclusive"]
+
+_OPERATIONS_AT_ONCE = 500
+_ID_BLOCK = 1_024
+
+Record = TypeVar("Record", bound=Struct)
+
+
+class TopicRecord(Struct, frozen=True, kw_only=True):
+    """What a topic is."""
+
+    id: TopicId
+    strategy: DispatchStrategy
+    durability: Durability = "fsync"
+    schema_subject: str | None = None
+    created_ms: int
+    deleting: bool = False
+    """Deletion has begun and is finished at the next start if a crash comes between."""
+
+
+class ProducerRecord(Struct, frozen=True, kw_only=True):
+    """Who may publish under an id."""
+
+    id: ProducerId
+    access_mode: AccessMode = "Shared"
+
+
+class SubscriptionRecord(Struct, frozen=True, kw_only=True):
+    """What a subscription is. How far it has come is in the journal."""
+
+    id: SubscriptionId
+    kind: SubscriptionType
+    start: int
+    """Where it began: the first offset it was to see."""
+
+
+class ConsumerRecord(Struct, frozen=True, kw_only=True):
+    """Who may receive under an id."""
+
+    id: ConsumerId
+    filters: tuple[str, ...] = ()
+
+
+class Ids:
+    """Hands out numbers in blocks, so that most of them cost no write to the metadata."""
+
+    def __init__(self, store: MetadataStore, counter_key: str) -> None:
+        self._store = store
+        self._counter_key = counter_key
+        self._next = self._end = 0
+
+    async def take(self) -> int:
+        """Return a number that was never returned before, on any broker."""
+        if self._next == self._end:
+            block = await self._store.next_id(self._counter_key)
+            # Whoever else took a block while this one waited has its own.
+            self._next, self._end = block * _ID_BLOCK, (block + 1) * _ID_BLOCK
+        self._next += 1
+        return self._next - 1
+
+
+class Catalog:
+    """Reads and writes this room's keys."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self.topic_ids = Ids(store, keys.TOPIC_ID_COUNTER)
+        self.subscription_ids = Ids(store, keys.SUBSCRIPTION_ID_COUNTER)
+
+    # Namespaces.
+
+    def namespaces(self) -> list[str]:
+        """Return the names of all namespaces, sorted."""
+        entries = self._store.list(keys.NAMESPACES)
+        parts = [entry.key.removeprefix(keys.NAMESPACES).split("/") for entry in entries]
+        return sorted(name for name, *rest in parts if rest == ["policy"])
+
+    def namespace_policies(self, namespace: str) -> Policies | None:
+        """Return a namespace's policies, None if there is no such namespace."""
+        return self._read(keys.namespace_policy(namespace), Policies)
+
+    async def create_namespace(self, namespace: str, policies: Policies) -> None:
+        """Create a namespace; AlreadyExists if it is there."""
+        key = keys.namespace_policy(namespace)
+        try:
+            await self._store.compare_and_swap(key, 0, _encode(policies))
+        except Conflict:
+            raise AlreadyExists(f"namespace {namespace} exists already") from None
+
+    async def delete_namespace(self, namespace: str) -> None:
+        """Delete an empty namespace."""
+        entry = self._store.get(keys.namespace_policy(namespace))
+        if entry is None:
+            raise NotFound(f"namespace {namespace} does not exist")
+        if self._store.list(keys.namespace_topics(namespace)):
+            raise Conflict(f"namespace {namespace} still has topics; delete them first")
+        await self._store.transact([Expect(entry.key, entry.revision)], [Delete(entry.key)])
+
+    # Topics.
+
+    def topics(self) -> Iterator[tuple[str, TopicRecord]]:
+        """Return the name and record of every topic."""
+        for entry in self._store.list(keys.TOPICS):
+            name = entry.key.removeprefix(keys.TOPICS[:-1])
+            if name.count("/") == 2:
+                yield name, msgspec.json.decode(entry.value, type=TopicRecord)
+
+    def topic_policies(self, topic: str, namespace: str) -> Policies:
+        """Return what holds for a topic: its own policies, else its namespace's."""
+        own = self._read(keys.topic_policy(topic), Policies)
+        return own or self.namespace_policies(namespace) or Policies()
+
+    async def create_topic(self, topic: str, namespace: str, record: TopicRecord) -> None:
+        """Create a topic in its namespace; Conflict if either is not as it was."""
+        policy = self._store.get(keys.namespace_policy(namespace))
+        if policy is None:
+            raise NotFound(f"namespace {namespace} does not exist; create it first")
+        key = keys.topic_record(topic)
+        await self._store.transact(
+            [Expect(key, 0), Expect(policy.key, policy.revision)],
+            [Put(key, _encode(record)), Put(keys.namespace_topic(topic), b"null")],
+        )
+
+    async def update_topic(self, topic: str, record: TopicRecord) -> None:
+        """Replace a topic's record."""
+        await self._store.put(keys.topic_record(topic), _encode(record))
+
+    async def delete_topic(self, topic: str, record: TopicRecord) -> None:
+        """Delete a topic and all below it; after a crash the next start goes on with it."""
+        if not record.deleting:
+            await self.update_topic(topic, msgspec.structs.replace(record, deleting=True))
+        await self._delete_below(keys.topic_parts(topic))
+        await self._store.transact(
+            [], [Delete(keys.topic_record(topic)), Delete(keys.namespace_topic(topic))]
+        )
+
+    async def _delete_below(self, prefix: str) -> None:
+        while entries := self._store.list(prefix)[:_OPERATIONS_AT_ONCE]:
+            operations: Sequence[Operation] = [Delete(entry.key) for entry in entries]
+            await self._store.transact([], operations)
+
+    # Producers.
+
+    def producers(self, topic: str) -> Iterator[tuple[str, ProducerRecord]]:
+        """Return the name and record of every producer of a topic."""
+        return self._records(keys.producers(topic), ProducerRecord)
+
+    async def put_producer(self, topic: str, name: str, record: ProducerRecord) -> None:
+        """Know a producer."""
+        await self._store.put(keys.producer(topic, name), _encode(record))
+
+    async def delete_producer(self, topic: str, name: str) -> None:
+        """Forget a producer."""
+        await self._store.delete(keys.producer(topic, name))
+
+    # Subscriptions and their consumers.
+
+    def subscriptions(self, topic: str) -> Iterator[tuple[str, SubscriptionRecord]]:
+        """Return the name and record of every subscription of a topic."""
+        return self._records(keys.subscriptions(topic), SubscriptionRecord)
+
+    async def put_subscription(self, topic: str, name: str, record: SubscriptionRecord) -> None:
+        """Know a subscription."""
+        await self._store.put(keys.subscription(topic, name), _encode(record))
+
+    async def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription and all below it.
+
+        Its record goes first: should a crash come between, what is left below is a consumer's
+        name or a policy, which a later subscription of the same name may find and use.
+        """
+        await self._store.delete(keys.subscription(topic, name))
+        await self._delete_below(keys.subscription_parts(topic, name))
+
+    def consumers(self, topic: str, subscription: str) -> Iterator[tuple[str, ConsumerRecord]]:
+        """Return the name and record of every consumer of a subscription."""
+        return self._records(keys.consumers(topic, subscription), ConsumerRecord)
+
+    async def put_consumer(
+        self, topic: str, subscription: str, name: str, record: ConsumerRecord
+    ) -> None:
+        """Know a consumer."""
+        await self._store.put(keys.consumer(topic, subscription, name), _encode(record))
+
+    async def delete_consumer(self, topic: str, subscription: str, name: str) -> None:
+        """Forget a consumer."""
+        await self._store.delete(keys.consumer(topic, subscription, name))
+
+    def failure_policy(self, topic: str, subscription: str) -> FailurePolicy | None:
+        """Return a subscription's failure policy, if one was set."""
+        return self._read(keys.subscription_failure_policy(topic, subscription), FailurePolicy)
+
+    async def put_failure_policy(
+        self, topic: str, subscription: str, policy: FailurePolicy
+    ) -> None:
+        """Set a failure policy; the subscription need not exist yet."""
+        key = keys.subscription_failure_policy(topic, subscription)
+        await self._store.put(key, _encode(policy))
+
+    def dispatch_config(self, topic: str, subscription: str) -> DispatchConfig | None:
+        """Return a subscription's dispatch configuration, if one was set."""
+        return self._read(keys.subscription_dispatch_config(topic, subscription), DispatchConfig)
+
+    async def put_dispatch_config(
+        self, topic: str, subscription: str, config: DispatchConfig
+    ) -> None:
+        """Set a dispatch configuration; the subscription need not exist yet."""
+        key = keys.subscription_dispatch_config(topic, subscription)
+        await self._store.put(key, _encode(config))
+
+    def _read(self, key: str, kind: type[Record]) -> Record | None:
+        entry = self._store.get(key)
+        return msgspec.json.decode(entry.value, type=kind) if entry is not None else None
+
+    def _records(self, prefix: str, kind: type[Record]) -> Iterator[tuple[str, Record]]:
+        for entry in self._store.list(prefix):
+            name = keys.name_directly_below(prefix, entry.key)
+            if name is not None:
+                yield name, msgspec.json.decode(entry.value, type=kind)
+
+
+def _encode(record: Struct) -> bytes:
+    return msgspec.json.encode(record)

@@ -1,0 +1,280 @@
+"""The door to the topics of this broker: creating, finding and deleting them."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from pydanube.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    Unavailable,
+)
+from pydanube.model.ids import TopicId
+from pydanube.model.names import (
+    check_namespace_name,
+    check_topic_name,
+    namespace_of,
+    partition_name,
+    split_partition,
+)
+from pydanube.model.policies import (
+    WINDOW_DEFAULT,
+    DispatchStrategy,
+    Durability,
+    Policies,
+)
+from pydanube.observability.logging import get_logger
+from pydanube.runtime.clock import Clock
+from pydanube.runtime.tasks import TaskScope
+from pydanube.storage.storage import Storage
+from pydanube.subscriptions.dead_letter import DeadLetterSink
+from pydanube.topics.catalog import Catalog, TopicRecord
+from pydanube.topics.errors import TopicExists
+from pydanube.topics.topic import Topic, TopicContext, TopicObserver
+
+PARTITIONS_MAX = 1_000
+_ALWAYS_THERE = ("default", "system")
+
+_log = get_logger(__name__)
+
+
+class TopicSettings(Struct, frozen=True, kw_only=True):
+    """What the broker's configuration says about topics."""
+
+    auto_create: bool = True
+    window: int = WINDOW_DEFAULT
+    policies: Policies = Policies()
+    bootstrap_namespaces: tuple[str, ...] = ("default",)
+    broker_url: str = ""
+
+
+class TopicRequest(Struct, frozen=True, kw_only=True):
+    """What a topic to be created shall be."""
+
+    strategy: DispatchStrategy
+    schema_subject: str | None = None
+    durability: Durability = "fsync"
+
+
+class TopicManager:
+    """Keeps the population of topics: every one in the catalogue is served here."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        storage: Storage,
+        clock: Clock,
+        tasks: TaskScope,
+        settings: TopicSettings,
+        dead_letters: DeadLetterSink,
+        observe: Callable[[str], TopicObserver],
+    ) -> None:
+        self.catalog = catalog
+        self.storage = storage
+        self.settings = settings
+        self._clock = clock
+        self._tasks = tasks
+        self._dead_letters = dead_letters
+        self._observe = observe
+        self._topics: dict[str, Topic] = {}
+        self._creating: dict[str, asyncio.Future[None]] = {}
+        self._partitions: dict[str, set[int]] = {}
+        """The partitions of each base, those being created included."""
+
+    # At the start and the end of the broker.
+
+    async def restore(self) -> None:
+        """Serve every topic of the catalogue, and make sure of the namespaces."""
+        for namespace in dict.fromkeys((*_ALWAYS_THERE, *self.settings.bootstrap_namespaces)):
+            if self.catalog.namespace_policies(check_namespace_name(namespace)) is None:
+                await self.catalog.create_namespace(namespace, self.settings.policies)
+        for name, record in list(self.catalog.topics()):
+            if record.deleting:
+                await self.catalog.delete_topic(name, record)
+            else:
+                self._load(name, record)
+
+    def _load(self, name: str, record: TopicRecord) -> Topic:
+        context = TopicContext(
+            clock=self._clock,
+            tasks=self._tasks,
+            storage=self.storage,
+            dead_letters=self._dead_letters,
+            broker_url=self.settings.broker_url,
+            observer=self._observe(name),
+        )
+        policies = self.catalog.topic_policies(name, namespace_of(name))
+        topic = Topic(name, record, policies, context)
+        self._topics[name] = topic
+        self._note_partition(name)
+        return topic
+
+    def _note_partition(self, name: str) -> None:
+        split = split_partition(name)
+        if split is not None:
+            self._partitions.setdefault(split[0], set()).add(split[1])
+
+    def _forget_partition(self, name: str) -> None:
+        split = split_partition(name)
+        if split is not None and name not in self._topics:
+            self._partitions[split[0]].discard(split[1])
+
+    def drain(self) -> None:
+        """Let every topic refuse new messages."""
+        for topic in self._topics.values():
+            topic.drain()
+
+    def close(self) -> None:
+        """End every stream in the way that makes clients come back."""
+        for topic in self._topics.values():
+            topic.close(Unavailable("the broker is stopping; connect again"))
+
+    # Finding topics.
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(list(self._topics.values()))
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def find(self, name: str) -> Topic | None:
+        """Return the topic of exactly that name."""
+        return self._topics.get(name)
+
+    def get(self, name: str) -> Topic:
+        """Return the topic of that name; NotFound, or InvalidRequest for what is no name."""
+        topic = self._topics.get(name)
+        if topic is None:
+            check_topic_name(name)
+            raise NotFound(f"topic {name} does not exist on this broker")
+        return topic
+
+    def partitions(self, name: str) -> list[str]:
+        """Return the topic itself, or the partitions of that base in order, or nothing."""
+        if name in self._topics:
+            return [name]
+        check_topic_name(name)
+        indexes = sorted(self._partitions.get(name, ()))
+        names = (partition_name(name, index) for index in indexes)
+        return [each for each in names if each in self._topics]
+
+    def in_namespace(self, namespace: str) -> list[Topic]:
+        """Return a namespace's topics, sorted by name."""
+        names = sorted(name for name in self._topics if namespace_of(name) == namespace)
+        return [self._topics[name] for name in names]
+
+    # Creating and deleting topics.
+
+    async def ensure(self, name: str, request: TopicRequest | None) -> Topic:
+        """Return the topic, created as requested if it is missing and the settings allow it."""
+        while True:
+            topic = self._topics.get(name)
+            if topic is not None:
+                return topic
+            check_topic_name(name)
+            if not self.settings.auto_create:
+                raise NotFound(
+                    f"topic {name} does not exist, and auto_create_topics is off; create it first"
+                )
+            if request is None:
+                raise InvalidRequest(f"topic {name} cannot be created: unknown dispatch strategy")
+            try:
+                return await self.create(name, request)
+            except TopicExists:
+                if name not in self._topics and name not in self._creating:
+                    raise  # Another topic's name excludes this one.
+
+    async def create(self, name: str, request: TopicRequest) -> Topic:
+        """Create a topic; TopicExists if it, or one whose name excludes it, is there."""
+        check_topic_name(name)
+        earlier = self._creating.get(name)
+        if earlier is not None:
+            await asyncio.shield(earlier)
+        self._check_free(name)
+        creating = asyncio.get_running_loop().create_future()
+        self._creating[name] = creating
+        self._note_partition(name)
+        try:
+            record = TopicRecord(
+                id=TopicId(await self.catalog.topic_ids.take()),
+                strategy=request.strategy,
+                durability=request.durability,
+                schema_subject=request.schema_subject,
+                created_ms=self._clock.now_ms(),
+            )
+            await self.catalog.create_topic(name, namespace_of(name), record)
+            _log.info("topic created", topic=name, delivery=request.strategy)
+            return self._load(name, record)
+        finally:
+            del self._creating[name]
+            self._forget_partition(name)  # Unless it is there now.
+            creating.set_result(None)
+
+    async def create_partitioned(self, base: str, partitions: int, request: TopicRequest) -> None:
+        """Create all partitions of a topic."""
+        check_topic_name(base)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidRequest(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
+        if split_partition(base):
+            raise InvalidRequest(f"{base} is itself named like a partition")
+        for index in range(partitions):
+            self._check_free(partition_name(base, index))
+        for index in range(partitions):
+            await self.create(partition_name(base, index), request)
+
+    def _check_free(self, name: str) -> None:
+        if name in self._topics or name in self._creating:
+            raise TopicExists(f"topic {name} exists already")
+        split = split_partition(name)
+        if split is not None and (split[0] in self._topics or split[0] in self._creating):
+            raise TopicExists(f"topic {split[0]} exists and is not partitioned")
+        if self._partitions.get(name):
+            raise TopicExists(f"topic {name} exists already, as a partitioned topic")
+
+    def names_to_delete(self, name: str) -> list[str]:
+        """Return what deleting `name` deletes: the topic, or all its partitions."""
+        check_topic_name(name)
+        split = split_partition(name)
+        if split is not None and name in self._topics:
+            raise NotFound(
+                f"Cannot delete individual partition {name}; delete {split[0]} to delete them all"
+            )
+        names = self.partitions(name)
+        if not names:
+            raise NotFound(f"topic {name} does not exist on this broker")
+        return names
+
+    async def delete(self, topic: Topic) -> None:
+        """Delete one topic with its messages and subscriptions. Its streams are left to end."""
+        topic.drain()
+        topic.close(None)
+        await self.catalog.delete_topic(topic.name, topic.record)
+        del self._topics[topic.name]
+        self._forget_partition(topic.name)
+        for subscription in topic.subscriptions.values():
+            self.storage.drop_subscription(subscription.id)
+        if topic.is_reliable:
+            self.storage.drop_topic(topic.record.id)
+        _log.info("topic deleted", topic=topic.name)
+
+    # Namespaces.
+
+    def namespace_policies(self, namespace: str) -> Policies:
+        """Return a namespace's policies."""
+        policies = self.catalog.namespace_policies(namespace)
+        if policies is None:
+            raise NotFound(f"namespace {namespace} does not exist")
+        return policies
+
+    async def create_namespace(self, namespace: str) -> None:
+        """Create a namespace with the broker's policies."""
+        await self.catalog.create_namespace(check_namespace_name(namespace), self.settings.policies)
+
+    async def delete_namespace(self, namespace: str) -> None:
+        """Delete an empty namespace."""
+        if namespace in _ALWAYS_THERE:
+            raise Conflict(f"namespace {namespace} belongs to the broker and stays")
+        await self.catalog.delete_namespace(check_namespace_name(namespace))

@@ -1,0 +1,528 @@
+"""Producers and consumers: who they are, what they may, and whether they are still wanted.
+
+Their ids are derived from their names and kept in the catalogue, so that after a restart every
+client goes on under the id it has.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+
+from pydanube.dispatch.events import DispatchSettings
+from pydanube.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from pydanube.model.ids import (
+    ConsumerId,
+    Offset,
+    ProducerId,
+    SubscriptionId,
+    stable_consumer_id,
+    stable_producer_id,
+)
+from pydanube.model.names import check_client_name
+from pydanube.model.policies import (
+    DispatchConfig,
+    DispatchStrategy,
+    FailurePolicy,
+    SubscriptionType,
+)
+from pydanube.model.progress import Progress
+from pydanube.runtime.clock import Clock
+from pydanube.subscriptions.consumer import Consumer
+from pydanube.subscriptions.subscription import Subscription
+from pydanube.topics.catalog import (
+    AccessMode,
+    ConsumerRecord,
+    ProducerRecord,
+    SubscriptionRecord,
+)
+from pydanube.topics.errors import (
+    DispatchMismatch,
+    NotAddressed,
+    ProducerExcluded,
+    SchemaMismatch,
+    SubscriptionLimit,
+    TooManyConsumers,
+    TooManyProducers,
+)
+from pydanube.topics.manager import TopicManager, TopicRequest
+from pydanube.topics.producer import Producer
+from pydanube.topics.topic import Topic
+
+FILTERS_MAX = 100
+FILTER_CHARACTERS_MAX = 256
+CLOSE_WAIT_SECONDS = 6.0
+"""Clients ask for their health every 5 s; a stream to be closed waits that long for the answer."""
+FORGET_AFTER_MS = 24 * 3600 * 1000
+"""A client that has not been heard of for a day is forgotten; it can register anew."""
+IDLE_SUBSCRIPTION_MS = 60_000
+_TOLD_MAX = 10_000
+
+
+class RegisteredProducer(Struct, frozen=True):
+    """A producer and its topic."""
+
+    topic: Topic
+    producer: Producer
+
+
+class RegisteredConsumer(Struct, frozen=True):
+    """A consumer and where it belongs."""
+
+    topic: Topic
+    subscription: Subscription
+    consumer: Consumer
+
+
+class _NamedLocks:
+    """One lock per name in use. For entering and leaving a topic; no message waits for it."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        lock, users = self._locks.setdefault(name, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._locks[name]
+
+
+class Registration:
+    """Lets producers and consumers in, finds them by id, and lets them go."""
+
+    def __init__(self, topics: TopicManager, clock: Clock) -> None:
+        self._topics = topics
+        self._catalog = topics.catalog
+        self._clock = clock
+        self._producers: dict[ProducerId, RegisteredProducer] = {}
+        self._consumers: dict[ConsumerId, RegisteredConsumer] = {}
+        self._closing: dict[ConsumerId, Consumer] = {}
+        self._told_closed: dict[int, None] = {}
+        self._locks = _NamedLocks()
+
+    # At the start.
+
+    def restore(self) -> None:
+        """Know every producer, subscription and consumer of the catalogue again."""
+        for topic in self._topics:
+            for name, producer in self._catalog.producers(topic.name):
+                self._add_producer(topic, name, producer)
+            for name, subscription in self._catalog.subscriptions(topic.name):
+                self._restore_subscription(topic, name, subscription)
+
+    def _restore_subscription(self, topic: Topic, name: str, record: SubscriptionRecord) -> None:
+        subscription = self._add_subscription(topic, name, record)
+        subscription.idle_since_ms = self._clock.monotonic_ms()
+        for consumer_name, known in self._catalog.consumers(topic.name, name):
+            consumer = Consumer(known.id, consumer_name, known.filters)
+            subscription.restore(consumer)
+            self._consumers[consumer.id] = RegisteredConsumer(topic, subscription, consumer)
+
+    # Producers.
+
+    def sender(self, producer_id: int, topic_name: str) -> Topic:
+        """Return the topic a producer may publish to now.
+
+        An unknown id is Unavailable, since that makes every client register anew; a producer of
+        another topic, or one that lost the topic to an exclusive one, must not try again.
+        """
+        registered = self._producers.get(ProducerId(producer_id))
+        if registered is None:
+            raise Unavailable(f"producer id {producer_id} is not known here; create it again")
+        topic, producer = registered.topic, registered.producer
+        if topic_name and topic_name != topic.name:
+            raise InvalidRequest(
+                f"producer {producer.name} belongs to {topic.name}, not {topic_name}"
+            )
+        now_ms = self._clock.monotonic_ms()
+        holder = topic.exclusive_producer
+        if holder is not None and holder is not producer and holder.is_live(now_ms):
+            raise InvalidRequest(f"producer {holder.name} has topic {topic.name} for itself")
+        producer.seen_ms = now_ms
+        return topic
+
+    async def create_producer(
+        self,
+        topic_name: str,
+        name: str,
+        strategy: DispatchStrategy | None,
+        access_mode: AccessMode,
+        schema_subject: str | None,
+    ) -> Producer:
+        """Let a producer in, under the id its name has on the topic."""
+        request = TopicRequest(strategy=strategy) if strategy is not None else None
+        check_client_name("producer", name)
+        if schema_subject is not None:
+            # No subject can exist before there is a registry.
+            raise SchemaMismatch(f"schema subject {schema_subject} not found; register it first")
+        topic = await self._topics.ensure(topic_name, request)
+        if strategy is not None and strategy != topic.record.strategy:
+            raise DispatchMismatch(
+                f"topic {topic_name} is {topic.record.strategy}; the producer asks for {strategy}"
+            )
+        async with self._locks.hold(topic_name):
+            return await self._register_producer(topic, name, access_mode)
+
+    async def _register_producer(
+        self, topic: Topic, name: str, access_mode: AccessMode
+    ) -> Producer:
+        now_ms = self._clock.monotonic_ms()
+        known = topic.producers.get(name)
+        others = [each for each in topic.live_producers(now_ms) if each is not known]
+        self._check_access(topic, access_mode, others)
+        if known is None:
+            limit = topic.policies.max_producers_per_topic
+            if limit is not None and len(others) >= limit:
+                raise TooManyProducers(
+                    f"topic {topic.name} has {len(others)} producers; max_producers_per_topic "
+                    f"is {limit}"
+                )
+        if known is None or known.access_mode != access_mode:
+            record = ProducerRecord(
+                id=known.id if known else self._free_producer_id(topic.name, name),
+                access_mode=access_mode,
+            )
+            await self._catalog.put_producer(topic.name, name, record)
+            known = self._add_producer(topic, name, record)
+        known.seen_ms = self._clock.monotonic_ms()
+        return known
+
+    def _check_access(self, topic: Topic, access_mode: AccessMode, others: list[Producer]) -> None:
+        holder = next((each for each in others if each.access_mode == "Exclusive"), None)
+        if holder is not None:
+            raise ProducerExcluded(
+                f"producer {holder.name} has topic {topic.name} for itself until it is gone"
+            )
+        if access_mode == "Exclusive" and others:
+            raise ProducerExcluded(
+                f"topic {topic.name} has other producers ({others[0].name}); exclusive access "
+                "must wait until they are gone"
+            )
+
+    def _free_producer_id(self, topic: str, name: str) -> ProducerId:
+        salt = 0
+        while (producer_id := stable_producer_id(topic, name, salt)) in self._producers:
+            salt += 1
+        return producer_id
+
+    def _add_producer(self, topic: Topic, name: str, record: ProducerRecord) -> Producer:
+        producer = Producer(record.id, name, record.access_mode, self._clock.monotonic_ms())
+        topic.producers[name] = producer
+        if record.access_mode == "Exclusive":
+            topic.exclusive_producer = producer
+        self._producers[record.id] = RegisteredProducer(topic, producer)
+        return producer
+
+    # Consumers.
+
+    def consumer(self, consumer_id: int) -> RegisteredConsumer:
+        """Return the consumer of an id."""
+        registered = self._consumers.get(ConsumerId(consumer_id))
+        if registered is None:
+            raise NotFound(f"consumer id {consumer_id} is not known here; subscribe again")
+        return registered
+
+    def addressed(self, topic_name: str, subscription_name: str) -> tuple[Topic, Subscription]:
+        """Return what an ack or nack is addressed to."""
+        topic = self._topics.find(topic_name)
+        subscription = topic.subscriptions.get(subscription_name) if topic else None
+        if topic is None or subscription is None:
+            raise NotAddressed(
+                f"topic {topic_name} with subscription {subscription_name} is not on this broker"
+            )
+        return topic, subscription
+
+    async def subscribe(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        consumer_name: str,
+        kind: SubscriptionType,
+        filters: tuple[str, ...],
+        peer: str,
+        start: str | None = None,
+    ) -> Consumer:
+        """Let a consumer in, or let it take over its own name, under the id the name has."""
+        topic = self._topics.get(topic_name)
+        check_client_name("subscription", subscription_name)
+        check_client_name("consumer", consumer_name)
+        _check_filters(filters)
+        async with self._locks.hold(topic_name):
+            if self._topics.find(topic_name) is not topic:
+                raise NotFound(f"topic {topic_name} has just been deleted")
+            subscription = topic.subscriptions.get(subscription_name)
+            known = _consumer_named(subscription, consumer_name) if subscription else None
+            self._check_room(topic, subscription, subscription_name, known)
+            if subscription is None:
+                subscription = await self._create_subscription(
+                    topic, subscription_name, kind, _start_offset(topic, start)
+                )
+            subscription.check_admits(consumer_name)
+            if known is None:
+                await self._leave_exclusive(topic, subscription)
+                known = await self._create_consumer(topic, subscription, consumer_name, filters)
+            subscription.join(known, peer)
+            return known
+
+    def _check_room(
+        self,
+        topic: Topic,
+        subscription: Subscription | None,
+        subscription_name: str,
+        known: Consumer | None,
+    ) -> None:
+        policies = topic.policies
+        limit = policies.max_subscriptions_per_topic
+        if subscription is None and limit is not None and len(topic.subscriptions) >= limit:
+            raise SubscriptionLimit(
+                f"topic {topic.name} has {len(topic.subscriptions)} subscriptions; "
+                f"max_subscriptions_per_topic is {limit}"
+            )
+        if known is not None:
+            return
+        limit = policies.max_consumers_per_topic
+        if limit is not None and topic.active_consumers >= limit:
+            raise TooManyConsumers(
+                f"topic {topic.name} has {topic.active_consumers} consumers; "
+                f"max_consumers_per_topic is {limit}"
+            )
+        limit = policies.max_consumers_per_subscription
+        if subscription and limit is not None and subscription.active_consumers >= limit:
+            raise SubscriptionLimit(
+                f"subscription {subscription_name} has {subscription.active_consumers} consumers; "
+                f"max_consumers_per_subscription is {limit}"
+            )
+
+    async def _create_subscription(
+        self, topic: Topic, name: str, kind: SubscriptionType, start: int
+    ) -> Subscription:
+        subscription_id = SubscriptionId(await self._catalog.subscription_ids.take())
+        record = SubscriptionRecord(id=subscription_id, kind=kind, start=start)
+        await self._catalog.put_subscription(topic.name, name, record)
+        return self._add_subscription(topic, name, record)
+
+    def _add_subscription(
+        self, topic: Topic, name: str, record: SubscriptionRecord
+    ) -> Subscription:
+        progress = Progress(Offset(record.start))
+        if topic.is_reliable:
+            storage = self._topics.storage
+            recovered = storage.progress(record.id)
+            if recovered is None:
+                # The record in the catalogue is durable, so this one may follow when it likes.
+                storage.create_progress(record.id, progress.cursor, lambda error: None)
+            progress = recovered or progress
+        settings = self.dispatch_settings(topic, name)
+        return topic.add_subscription(record.id, name, record.kind, progress, settings)
+
+    async def _leave_exclusive(self, topic: Topic, subscription: Subscription) -> None:
+        # Whoever held it is gone, or the newcomer would not have been admitted.
+        if subscription.kind == "Exclusive":
+            for consumer in subscription.consumers:
+                await self._forget_consumer(topic, subscription, consumer)
+
+    async def _create_consumer(
+        self, topic: Topic, subscription: Subscription, name: str, filters: tuple[str, ...]
+    ) -> Consumer:
+        if subscription.kind != "KeyShared":
+            filters = ()
+        salt = 0
+        while (
+            consumer_id := stable_consumer_id(topic.name, subscription.name, name, salt)
+        ) in self._consumers:
+            salt += 1
+        record = ConsumerRecord(id=consumer_id, filters=filters)
+        await self._catalog.put_consumer(topic.name, subscription.name, name, record)
+        consumer = Consumer(consumer_id, name, filters)
+        self._consumers[consumer_id] = RegisteredConsumer(topic, subscription, consumer)
+        return consumer
+
+    async def _forget_consumer(
+        self, topic: Topic, subscription: Subscription, consumer: Consumer
+    ) -> None:
+        await self._catalog.delete_consumer(topic.name, subscription.name, consumer.name)
+        subscription.remove(consumer)
+        self._consumers.pop(consumer.id, None)
+
+    # Settings of subscriptions.
+
+    def dispatch_settings(self, topic: Topic, subscription: str) -> DispatchSettings:
+        """Return what holds for a subscription, whether it exists or not."""
+        config = self._catalog.dispatch_config(topic.name, subscription)
+        window = config.max_unacked_messages if config else self._topics.settings.window
+        return DispatchSettings(
+            window=window,
+            policy=self._catalog.failure_policy(topic.name, subscription) or FailurePolicy(),
+            rate_per_second=topic.policies.max_subscription_dispatch_rate,
+        )
+
+    async def set_failure_policy(
+        self, topic_name: str, subscription: str, policy: FailurePolicy
+    ) -> None:
+        """Store a failure policy and apply it at once."""
+        topic = self._reliable(topic_name)
+        check_client_name("subscription", subscription)
+        if policy.poison_policy == "DeadLetter" and not (policy.dead_letter_topic or "").strip():
+            raise InvalidRequest("poison policy dead_letter needs a dead_letter_topic")
+        await self._catalog.put_failure_policy(topic_name, subscription, policy)
+        self._apply_settings(topic, subscription)
+
+    async def set_dispatch_config(
+        self, topic_name: str, subscription: str, config: DispatchConfig
+    ) -> None:
+        """Store a dispatch configuration and apply it at once."""
+        topic = self._reliable(topic_name)
+        check_client_name("subscription", subscription)
+        await self._catalog.put_dispatch_config(topic_name, subscription, config)
+        self._apply_settings(topic, subscription)
+
+    def _reliable(self, topic_name: str) -> Topic:
+        topic = self._topics.get(topic_name)
+        if not topic.is_reliable:
+            raise Conflict(f"topic {topic_name} is not reliable; only reliable topics redeliver")
+        return topic
+
+    def _apply_settings(self, topic: Topic, subscription: str) -> None:
+        if subscription in topic.subscriptions:
+            settings = self.dispatch_settings(topic, subscription)
+            topic.configure_subscription(subscription, settings)
+
+    # Health.
+
+    def producer_is_wanted(self, producer_id: int) -> bool:
+        """Answer a producer's health check."""
+        registered = self._producers.get(ProducerId(producer_id))
+        if registered is None:
+            return not self._tell_closed_once(producer_id)
+        registered.producer.seen_ms = self._clock.monotonic_ms()
+        return True
+
+    def consumer_is_wanted(self, consumer_id: int) -> bool:
+        """Answer a consumer's health check."""
+        closing = self._closing.pop(ConsumerId(consumer_id), None)
+        if closing is not None:
+            self._told_closed[consumer_id] = None
+            self._clock.call_later(0.1, lambda: _end_stream(closing))
+            return False
+        registered = self._consumers.get(ConsumerId(consumer_id))
+        if registered is None:
+            return not self._tell_closed_once(consumer_id)
+        return not registered.consumer.take_close()
+
+    def _tell_closed_once(self, client_id: int) -> bool:
+        # Telling it twice would make some clients register anew for ever.
+        if client_id in self._told_closed:
+            return False
+        self._told_closed[client_id] = None
+        if len(self._told_closed) > _TOLD_MAX:
+            self._told_closed.pop(next(iter(self._told_closed)))
+        return True
+
+    # Letting go.
+
+    def retire(self, topic: Topic) -> None:
+        """Forget everybody of a deleted topic; streams end once their clients have been told."""
+        for producer in topic.producers.values():
+            self._producers.pop(producer.id, None)
+        for subscription in topic.subscriptions.values():
+            for consumer in subscription.consumers:
+                self._consumers.pop(consumer.id, None)
+                self._close_later(consumer)
+
+    def _close_later(self, consumer: Consumer) -> None:
+        if consumer.stream is None:
+            return
+        self._closing[consumer.id] = consumer
+
+        def close_untold() -> None:
+            if self._closing.pop(consumer.id, None) is not None:
+                _end_stream(consumer)
+
+        self._clock.call_later(CLOSE_WAIT_SECONDS, close_untold)
+
+    async def unsubscribe(self, topic_name: str, subscription_name: str) -> None:
+        """Delete a subscription nobody uses."""
+        topic = self._topics.get(topic_name)
+        async with self._locks.hold(topic_name):
+            subscription = topic.subscriptions.get(subscription_name)
+            if subscription is None:
+                raise NotFound(f"topic {topic_name} has no subscription {subscription_name}")
+            if subscription.active_consumers:
+                raise Conflict(
+                    f"subscription {subscription_name} has {subscription.active_consumers} active "
+                    "consumers; stop them first"
+                )
+            await self._delete_subscription(topic, subscription)
+
+    async def _delete_subscription(self, topic: Topic, subscription: Subscription) -> None:
+        await self._catalog.delete_subscription(topic.name, subscription.name)
+        for consumer in subscription.consumers:
+            self._consumers.pop(consumer.id, None)
+        topic.remove_subscription(subscription.name)
+        self._topics.storage.drop_subscription(subscription.id)
+
+    async def sweep(self) -> None:
+        """Forget what nobody has used for long: best-effort subscriptions, names of clients."""
+        now_ms = self._clock.monotonic_ms()
+        for topic in list(self._topics):
+            if not topic.is_reliable:
+                for subscription in _idle_subscriptions(topic, now_ms):
+                    async with self._locks.hold(topic.name):
+                        if not subscription.active_consumers:
+                            await self._delete_subscription(topic, subscription)
+            for producer in list(topic.producers.values()):
+                if now_ms - producer.seen_ms > FORGET_AFTER_MS:
+                    await self._catalog.delete_producer(topic.name, producer.name)
+                    topic.producers.pop(producer.name, None)
+                    self._producers.pop(producer.id, None)
+            for subscription in list(topic.subscriptions.values()):
+                for consumer in subscription.consumers:
+                    gone = now_ms - consumer.inactive_since_ms > FORGET_AFTER_MS
+                    if not consumer.active and gone:
+                        await self._forget_consumer(topic, subscription, consumer)
+
+
+def _idle_subscriptions(topic: Topic, now_ms: int) -> Iterator[Subscription]:
+    for subscription in list(topic.subscriptions.values()):
+        idle_since = subscription.idle_since_ms
+        if idle_since is not None and now_ms - idle_since > IDLE_SUBSCRIPTION_MS:
+            yield subscription
+
+
+def _consumer_named(subscription: Subscription, name: str) -> Consumer | None:
+    return next((each for each in subscription.consumers if each.name == name), None)
+
+
+def _end_stream(consumer: Consumer) -> None:
+    if consumer.stream is not None:
+        consumer.stream.end(Unavailable("the topic is no longer served here; look it up again"))
+
+
+def _check_filters(filters: tuple[str, ...]) -> None:
+    if len(filters) > FILTERS_MAX or any(len(each) > FILTER_CHARACTERS_MAX for each in filters):
+        raise InvalidRequest(
+            f"a consumer may have {FILTERS_MAX} key filters of {FILTER_CHARACTERS_MAX} characters"
+        )
+
+
+def _start_offset(topic: Topic, start: str | None) -> int:
+    if topic.log is None:
+        return 0
+    match (start or "latest").split(":", 1):
+        case ["latest"]:
+            return topic.log.durable_end
+        case ["earliest"]:
+            return topic.log.first_offset
+        case ["offset", number] if number.isdecimal():
+            return min(max(int(number), topic.log.first_offset), topic.log.durable_end)
+        case _:
+            raise InvalidRequest(
+                f"start position {start!r} is none of earliest, latest, offset:<number>"
+            )
