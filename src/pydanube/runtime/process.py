@@ -1,0 +1,49 @@
+"""The process itself: its event loop, and the signals that ask it to stop."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+def run(main: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a program on the fastest event loop that is installed."""
+    try:
+        import uvloop
+    except ImportError:  # There is none for Windows.
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+class StopSignals:
+    """SIGTERM and SIGINT as something to wait for. The second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._received: signal.Signals | None = None
+        self._arrived = asyncio.Event()
+
+    def __enter__(self) -> "StopSignals":
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._receive, number)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    def _receive(self, number: signal.Signals) -> None:
+        if self._received is not None:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._received = number
+        self._arrived.set()
+
+    async def wait(self) -> str:
+        """Return the name of the signal that asked to stop."""
+        await self._arrived.wait()
+        assert self._received is not None
+        return self._received.name
