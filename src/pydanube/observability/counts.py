@@ -1,0 +1,230 @@
+"""The numbers of one topic, one subscription and the journal. Counting is adding to a number."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from pydanube.observability.exposition import Histogram, Labels
+
+_SYNC_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_GROUP_RECORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class SubscriptionReading(Struct, frozen=True, kw_only=True):
+    """What is true of a subscription now."""
+
+    name: str
+    active_consumers: int
+    lag: int
+    pending_redelivery: int
+    blocked: int
+
+
+class TopicReading(Struct, frozen=True, kw_only=True):
+    """What is true of a topic now."""
+
+    name: str
+    reliable: bool
+    active_producers: int
+    active_consumers: int
+    subscriptions: Sequence[SubscriptionReading]
+
+
+class WakeUps:
+    """How often subscriptions of the broker were woken, and by what."""
+
+    def __init__(self) -> None:
+        self.by_timer = 0
+        self.by_messages = 0
+
+
+class SubscriptionMetrics:
+    """Counts what happens in one subscription."""
+
+    COUNTS = (
+        "messages_out",
+        "bytes_out",
+        "nacks",
+        "redeliveries",
+        "ack_timeouts",
+        "discarded",
+        "retry_exhausted",
+        "dead_letters",
+    )
+    GAUGES = ("active_consumers", "lag", "pending_redelivery", "blocked")
+
+    def __init__(self, wake_ups: WakeUps, *, own_series: bool) -> None:
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.nacks = 0
+        self.redeliveries = 0
+        self.ack_timeouts = 0
+        self.discarded = 0
+        self.retry_exhausted: dict[Labels, int] = {}
+        self.dead_letters: dict[Labels, int] = {}
+        self.active_consumers = 0
+        self.lag = 0
+        self.pending_redelivery = 0
+        self.blocked = 0
+        self.own_series = own_series
+        self.poison_policy = "Block"
+        """What becomes of exhausted messages; whoever configures the subscription sets it."""
+        self._wake_ups = wake_ups
+
+    def delivered(self, count: int, payload_bytes: int) -> None:
+        """Count messages that were sent to a consumer together."""
+        self.messages_out += count
+        self.bytes_out += payload_bytes
+
+    def observed(self, what: str, count: int) -> None:
+        """Count what a dispatcher or its pump has seen."""
+        match what:
+            case "nack":
+                self.nacks += count
+            case "redelivery":
+                self.redeliveries += count
+            case "ack_timeout":
+                self.ack_timeouts += count
+            case "discarded":
+                self.discarded += count
+            case "exhausted":
+                count_up(self.retry_exhausted, (self.poison_policy,), count)
+            case "dead_letter":
+                count_up(self.dead_letters, ("DeadLetter",), count)
+            case "wake_up":
+                self._wake_ups.by_timer += count
+            case _:
+                raise AssertionError(f"nobody counts {what!r}")
+
+    def read(self, reading: SubscriptionReading) -> None:
+        """Take over what is true now."""
+        for name in self.GAUGES:
+            setattr(self, name, getattr(reading, name))
+
+
+class TopicMetrics:
+    """Counts what happens on one topic, a batch at a time."""
+
+    COUNTS = ("messages_in", "bytes_in", "latency_ms_sum", "appends", "append_bytes", "refusals")
+    GAUGES = ("active_producers", "active_consumers", "active_subscriptions")
+
+    def __init__(
+        self, wake_ups: WakeUps, *, own_series: bool, admit_subscription: Callable[[bool], bool]
+    ) -> None:
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.latency_ms_sum = 0
+        self.appends = 0
+        self.append_bytes = 0
+        self.refusals: dict[Labels, int] = {}
+        self.active_producers = 0
+        self.active_consumers = 0
+        self.active_subscriptions = 0
+        self.own_series = own_series
+        self.subscriptions: dict[str, SubscriptionMetrics] = {}
+        self._wake_ups = wake_ups
+        self._admit_subscription = admit_subscription
+
+    def published(self, count: int, payload_bytes: int, latency_ms: int) -> None:
+        """Count messages that were accepted together."""
+        self.messages_in += count
+        self.bytes_in += payload_bytes
+        self.latency_ms_sum += latency_ms * count
+        self._wake_ups.by_messages += len(self.subscriptions)
+
+    def refused(self, error_code: str, count: int = 1) -> None:
+        """Count messages that were not accepted, by the name of the status they were given."""
+        count_up(self.refusals, ("error", error_code), count)
+
+    def subscription(self, name: str) -> SubscriptionMetrics:
+        """Return the numbers of one subscription, the same as long as it exists."""
+        metrics = self.subscriptions.get(name)
+        if metrics is None:
+            own = self._admit_subscription(self.own_series)
+            metrics = SubscriptionMetrics(self._wake_ups, own_series=own)
+            self.subscriptions[name] = metrics
+        return metrics
+
+    @property
+    def message_size(self) -> tuple[int, int]:
+        """Sum and count of payload sizes."""
+        return self.bytes_in, self.messages_in
+
+    @property
+    def send_latency_ms(self) -> tuple[int, int]:
+        """Sum and count of latencies."""
+        return self.latency_ms_sum, self.messages_in
+
+    @property
+    def sends(self) -> dict[Labels, int]:
+        """Publishes by result."""
+        return {("ok", "OK"): self.messages_in, **self.refusals}
+
+    def read(self, reading: TopicReading) -> None:
+        """Take over what is true now."""
+        self.active_producers = reading.active_producers
+        self.active_consumers = reading.active_consumers
+        self.active_subscriptions = len(reading.subscriptions)
+        if reading.reliable:
+            self.appends = self.messages_in
+            self.append_bytes = self.bytes_in
+
+
+class JournalMetrics:
+    """Counts what the journal does, a group commit at a time."""
+
+    def __init__(self) -> None:
+        self.flushes = 0
+        self.bytes = 0
+        self.sync_seconds = Histogram(_SYNC_SECONDS)
+        self.group_records = Histogram(_GROUP_RECORDS)
+        self.rotations: dict[Labels, int] = {}
+        self.deletions: dict[Labels, int] = {}
+        self.unsynced_bytes = 0
+        self.failed = 0
+
+    def synced(self, seconds: float, records: int, byte_count: int) -> None:
+        """Count one group made durable."""
+        self.flushes += 1
+        self.bytes += byte_count
+        self.sync_seconds.observe(seconds)
+        self.group_records.observe(records)
+
+    def rotated(self, reason: str) -> None:
+        """Count a new journal file."""
+        count_up(self.rotations, (reason,), 1)
+
+    def deleted(self, reason: str) -> None:
+        """Count a journal file that is gone."""
+        count_up(self.deletions, (reason,), 1)
+
+    @property
+    def flush_latency_ms(self) -> tuple[float, int]:
+        """Sum and count of the time syncs took."""
+        return self.sync_seconds.total * 1000, self.flushes
+
+
+class RpcMetrics:
+    """Counts the calls of one method."""
+
+    __slots__ = ("errors", "ok")
+
+    def __init__(self) -> None:
+        self.ok = 0
+        self.errors = 0
+
+
+def count_up(table: dict[Labels, int], key: Labels, count: int) -> None:
+    """Add to one entry of a table."""
+    table[key] = table.get(key, 0) + count
+
+
+def add_up(target: object, source: object, names: Iterable[str]) -> None:
+    """Add the named numbers and tables of `source` to those of `target`."""
+    for name in names:
+        value = getattr(source, name)
+        if isinstance(value, dict):
+            for key, count in dict(value).items():
+                count_up(getattr(target, name), key, count)
+        else:
+            setattr(target, name, getattr(target, name) + value)

@@ -1,0 +1,216 @@
+"""Every metric the broker serves: name, kind, labels and what it counts.
+
+The names and labels are Danube's where Danube has the metric. The reference page and the exposition
+are both made from these tables, whose keys name the attributes that hold the values.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+Kind = Literal["counter", "gauge", "summary", "histogram"]
+
+OTHER = "_other"
+"""Stands for every topic or subscription beyond the cap on series."""
+JOURNAL = "_journal"
+"""Stands where Danube names a topic and we have one journal for all of them."""
+
+
+class Metric(Struct, frozen=True):
+    """One metric. All of them carry the label `broker` in addition."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+
+def _topic(name: str, kind: Kind, help_text: str, *labels: str) -> Metric:
+    return Metric(f"danube_{name}", kind, ("topic", *labels), help_text)
+
+
+def _subscription(name: str, kind: Kind, help_text: str, *labels: str) -> Metric:
+    return Metric(f"danube_{name}", kind, ("topic", "subscription", *labels), help_text)
+
+
+BROKER_METRICS: Mapping[str, Metric] = {
+    "topics_owned": Metric("danube_broker_topics_owned", "gauge", (), "Topics served here."),
+    "leader": Metric(
+        "danube_leader_election_state", "gauge", (), "1 when this broker leads; one alone does."
+    ),
+    "rpc_calls": Metric(
+        "danube_broker_rpc_total",
+        "counter",
+        ("service", "method", "result"),
+        "Calls answered, by result: ok or error.",
+    ),
+    "assignments": Metric(
+        "danube_broker_assignments_total",
+        "counter",
+        ("broker_id", "action"),
+        "Topics this broker began to serve (assign) or ceased to (unassign).",
+    ),
+    "redirects": Metric(
+        "danube_client_redirects_total",
+        "counter",
+        ("reason", "topic_ns"),
+        "Lookups that named another broker. One broker alone never does.",
+    ),
+    "timer_wake_ups": Metric(
+        "danube_dispatcher_heartbeat_polls_total",
+        "counter",
+        (),
+        "Times a subscription woke because a timeout or a retry was due.",
+    ),
+    "message_wake_ups": Metric(
+        "danube_dispatcher_notifier_polls_total",
+        "counter",
+        (),
+        "Times a subscription woke because messages came in.",
+    ),
+}
+
+TOPIC_METRICS: Mapping[str, Metric] = {
+    "messages_in": _topic("topic_messages_in_total", "counter", "Messages accepted."),
+    "bytes_in": _topic("topic_bytes_in_total", "counter", "Payload bytes accepted."),
+    "message_size": _topic(
+        "topic_message_size_bytes",
+        "summary",
+        "Payload sizes: sum and count, without quantiles, for messages are counted by the batch.",
+    ),
+    "sends": _topic(
+        "producer_send_total",
+        "counter",
+        "Publishes answered, by result and status.",
+        "result",
+        "error_code",
+    ),
+    "send_latency_ms": _topic(
+        "producer_send_latency_ms",
+        "summary",
+        "Milliseconds from a message's batch being closed until it was as durable as promised: "
+        "sum and count, without quantiles. All messages of a batch count with its latency.",
+    ),
+    "appends": _topic(
+        "wal_append_total", "counter", "Messages of reliable topics stored in the journal."
+    ),
+    "append_bytes": _topic("wal_append_bytes_total", "counter", "Payload bytes of those messages."),
+    "active_producers": _topic("topic_active_producers", "gauge", "Producers heard of lately."),
+    "active_consumers": _topic(
+        "topic_active_consumers", "gauge", "Consumers that can take messages now."
+    ),
+    "active_subscriptions": _topic("topic_active_subscriptions", "gauge", "Subscriptions."),
+}
+
+SUBSCRIPTION_METRICS: Mapping[str, Metric] = {
+    "messages_out": _subscription(
+        "consumer_messages_out_total", "counter", "Messages sent to consumers, repeats included."
+    ),
+    "bytes_out": _subscription(
+        "consumer_bytes_out_total", "counter", "Payload bytes sent to consumers."
+    ),
+    "nacks": _subscription("subscription_nack_total", "counter", "Messages consumers refused."),
+    "redeliveries": _subscription(
+        "subscription_redelivery_total", "counter", "Messages delivered again."
+    ),
+    "ack_timeouts": _subscription(
+        "subscription_ack_timeout_total", "counter", "Messages not acknowledged in time."
+    ),
+    "discarded": _subscription(
+        "subscription_discarded_total",
+        "counter",
+        "Messages dropped: on best-effort topics for want of a ready consumer, on reliable ones "
+        "because no consumer's key filter matched. PyDanube's own.",
+    ),
+    "retry_exhausted": _subscription(
+        "subscription_retry_exhausted_total",
+        "counter",
+        "Messages that used up their deliveries.",
+        "poison_policy",
+    ),
+    "dead_letters": _subscription(
+        "subscription_dlq_total",
+        "counter",
+        "Messages stored in a dead-letter topic.",
+        "poison_policy",
+    ),
+    "active_consumers": _subscription(
+        "subscription_active_consumers", "gauge", "Consumers that can take messages now."
+    ),
+    "lag": _subscription(
+        "subscription_lag_messages", "gauge", "Durable messages above the cursor."
+    ),
+    "pending_redelivery": _subscription(
+        "subscription_pending_redelivery", "gauge", "Messages that wait for their next delivery."
+    ),
+    "blocked": _subscription(
+        "subscription_terminal_blocked", "gauge", "Exhausted messages that block."
+    ),
+}
+
+JOURNAL_METRICS: Mapping[str, Metric] = {
+    "flushes": _topic(
+        "wal_flush_total",
+        "counter",
+        f'Syncs of the journal. One journal serves all topics: topic="{JOURNAL}".',
+    ),
+    "flush_latency_ms": _topic(
+        "wal_flush_latency_ms",
+        "summary",
+        "Milliseconds a write and sync took: sum and count, without quantiles; "
+        "danube_journal_sync_seconds has the distribution.",
+    ),
+    "rotations": _topic(
+        "wal_file_rotate_total", "counter", "Journal files begun, by reason.", "reason"
+    ),
+    "deletions": _topic(
+        "wal_delete_total", "counter", "Journal files deleted, by reason.", "reason"
+    ),
+    "sync_seconds": Metric(
+        "danube_journal_sync_seconds",
+        "histogram",
+        (),
+        "Seconds from handing a group to the disk until it was synced. PyDanube's own.",
+    ),
+    "group_records": Metric(
+        "danube_journal_group_records",
+        "histogram",
+        (),
+        "Records made durable by one sync. PyDanube's own.",
+    ),
+    "bytes": Metric(
+        "danube_journal_bytes_total", "counter", (), "Bytes written and synced. PyDanube's own."
+    ),
+    "unsynced_bytes": Metric(
+        "danube_journal_unsynced_bytes",
+        "gauge",
+        (),
+        "Bytes that wait for the next sync; publishing is refused at a limit. PyDanube's own.",
+    ),
+    "failed": Metric(
+        "danube_journal_failed",
+        "gauge",
+        (),
+        "1 after a failed write or sync: the broker accepts nothing until it is restarted. "
+        "PyDanube's own.",
+    ),
+}
+
+PROCESS_METRICS: Mapping[str, Metric] = {
+    "cpu_seconds": Metric("process_cpu_seconds_total", "counter", (), "User and system CPU time."),
+    "resident_bytes": Metric("process_resident_memory_bytes", "gauge", (), "Memory held in RAM."),
+    "virtual_bytes": Metric("process_virtual_memory_bytes", "gauge", (), "Address space."),
+    "open_files": Metric("process_open_fds", "gauge", (), "Open file descriptors."),
+    "start_seconds": Metric(
+        "process_start_time_seconds", "gauge", (), "Start of the process, seconds since 1970."
+    ),
+}
+
+METRICS: tuple[Metric, ...] = (
+    *BROKER_METRICS.values(),
+    *TOPIC_METRICS.values(),
+    *SUBSCRIPTION_METRICS.values(),
+    *JOURNAL_METRICS.values(),
+    *PROCESS_METRICS.values(),
+)
