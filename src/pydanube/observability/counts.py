@@ -98,8 +98,10 @@ class SubscriptionMetrics:
 
     def read(self, reading: SubscriptionReading) -> None:
         """Take over what is true now."""
-        for name in self.GAUGES:
-            setattr(self, name, getattr(reading, name))
+        self.active_consumers = reading.active_consumers
+        self.lag = reading.lag
+        self.pending_redelivery = reading.pending_redelivery
+        self.blocked = reading.blocked
 
 
 class TopicMetrics:
