@@ -19,13 +19,24 @@ Limit = Annotated[int, Meta(ge=1)] | None
 class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of a topic. `None` is unlimited; on the wire and in YAML that is written 0."""
 
-    max_producers_per_topic: Limit = None
-    max_subscriptions_per_topic: Limit = None
-    max_consumers_per_topic: Limit = None
-    max_consumers_per_subscription: Limit = None
-    max_publish_rate: Limit = None
-    max_subscription_dispatch_rate: Limit = None
-    max_message_size: Limit = MESSAGE_BYTES_MAX
+    max_producers_per_topic: Annotated[Limit, Meta(description="Producers of a topic.")] = None
+    max_subscriptions_per_topic: Annotated[
+        Limit, Meta(description="Subscriptions of a topic; new consumers of one are not counted.")
+    ] = None
+    max_consumers_per_topic: Annotated[Limit, Meta(description="Consumers of a topic.")] = None
+    max_consumers_per_subscription: Annotated[
+        Limit, Meta(description="Consumers of a subscription.")
+    ] = None
+    max_publish_rate: Annotated[
+        Limit, Meta(description="Messages a second a topic accepts; more are refused.")
+    ] = None
+    max_subscription_dispatch_rate: Annotated[
+        Limit,
+        Meta(description="Messages a second a reliable subscription gets; the rest wait."),
+    ] = None
+    max_message_size: Annotated[
+        Limit, Meta(description="Bytes of a payload. Stock clients take less than 4 MiB.")
+    ] = MESSAGE_BYTES_MAX
 
 
 class FailurePolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,4 +54,11 @@ class FailurePolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class DispatchConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many messages a subscription may have in flight."""
 
-    max_unacked_messages: Annotated[int, Meta(ge=WINDOW_MIN, le=WINDOW_MAX)] = WINDOW_DEFAULT
+    max_unacked_messages: Annotated[
+        int,
+        Meta(
+            ge=WINDOW_MIN,
+            le=WINDOW_MAX,
+            description="Messages a reliable subscription may have delivered and not acked.",
+        ),
+    ] = WINDOW_DEFAULT

@@ -1,0 +1,339 @@
+"""The broker's configuration: `danube_broker.yml`, key by key, and the rules between its keys.
+
+Files written for Danube are read unchanged. What this version cannot do is refused when the broker
+starts, with a sentence that says so; nothing is accepted and then ignored.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from typing_extensions import override
+
+from pydanube.broker.addresses import (
+    Address,
+    AdvertisedUrls,
+    check_bind_host,
+    check_url,
+    default_url,
+)
+from pydanube.broker.config_text import SettingsReader
+from pydanube.broker.errors import InvalidConfig
+from pydanube.errors import NotSupported
+from pydanube.model.names import check_namespace_name
+from pydanube.model.policies import DispatchConfig, Policies
+from pydanube.storage.config import StorageConfig
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Seconds = Annotated[int, Meta(ge=1)]
+
+_LEGACY_PLACES = {
+    "storage.root": "storage.local_wal_root",
+    "storage.cache_root": "storage.local_wal_root",
+    "storage.wal.dir": "storage.local_wal_root",
+    "storage.metadata_root": "storage.metadata_prefix",
+    "storage.wal.cache_capacity": "storage.wal.advanced.cache_capacity",
+    "storage.wal.file_sync": "storage.wal.advanced.file_sync",
+    "storage.wal.retention": "storage.local_retention",
+    "storage.object_store": "storage.durable",
+}
+
+
+class Ports(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Ports of the broker's services. 0 takes any free port."""
+
+    client: Annotated[
+        Port, Meta(description="Producers, consumers, lookup, health, schema registry.")
+    ] = 6650
+    admin: Annotated[Port, Meta(description="Administration.")] = 50051
+    raft: Annotated[Port, Meta(description="Consensus between brokers; unused by one broker.")] = (
+        7650
+    )
+    prometheus: Annotated[
+        Port | None,
+        Meta(description="/metrics, /healthz and /readyz over HTTP; none serves them nowhere."),
+    ] = None
+
+
+class AdvertisedListeners(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The URLs given to clients. A scheme is added where it is missing."""
+
+    broker_url: Annotated[
+        str | None,
+        Meta(description="Names this broker; by default the address it listens on."),
+    ] = None
+    connect_url: Annotated[
+        str | None,
+        Meta(
+            description="Where clients connect; by default `broker_url`. When it differs, a proxy "
+            "stands between and routes by the header `x-danube-broker-url`."
+        ),
+    ] = None
+
+
+class Listeners(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `broker` section: where the services listen."""
+
+    host: Annotated[
+        str, Meta(description="IP address all services listen on. Names are not resolved.")
+    ] = "127.0.0.1"
+    admin_host: Annotated[
+        str | None, Meta(description="Another address for the admin port. PyDanube's own key.")
+    ] = None
+    prometheus_host: Annotated[
+        str | None, Meta(description="Another address for the metrics port. PyDanube's own key.")
+    ] = None
+    ports: Ports = Ports()
+    advertised_listeners: AdvertisedListeners = AdvertisedListeners()
+
+    @property
+    def client_address(self) -> Address:
+        """Where clients are served."""
+        return Address(self.host, self.ports.client)
+
+    @property
+    def admin_address(self) -> Address:
+        """Where administration is served."""
+        return Address(self.admin_host or self.host, self.ports.admin)
+
+    @property
+    def prometheus_address(self) -> Address | None:
+        """Where metrics and health are served, if at all."""
+        port = self.ports.prometheus
+        return None if port is None else Address(self.prometheus_host or self.host, port)
+
+
+class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `meta_store` section: namespaces, topics, subscriptions and policies."""
+
+    data_dir: Annotated[str, Meta(min_length=1, description="Directory of the metadata log.")] = (
+        "./danube-data/raft"
+    )
+    seed_nodes: Annotated[
+        tuple[str, ...],
+        Meta(description="Raft addresses of all first members. This version runs one broker."),
+    ] = ()
+
+
+class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `auth.tls` section."""
+
+    cert_file: Annotated[str | None, Meta(description="Certificate of the broker, PEM.")] = None
+    key_file: Annotated[str | None, Meta(description="Its private key, PEM.")] = None
+    ca_file: Annotated[str | None, Meta(description="Certificates to trust, PEM.")] = None
+
+
+class JwtConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `auth.jwt` section."""
+
+    secret_key: Annotated[str | None, Meta(description="Shared secret of HS256 tokens.")] = None
+    issuer: Annotated[str, Meta(description="The `iss` every token must carry.")] = "danube-auth"
+    expiration_time: Annotated[
+        Seconds, Meta(description="Seconds a token of the old key exchange is valid.")
+    ] = 3600
+
+    @override
+    def __repr__(self) -> str:
+        return "JwtConfig(…)"  # The secret must never reach a log.
+
+
+class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `auth` section. This version has the mode `none` alone."""
+
+    mode: Annotated[
+        Literal["none", "tls"], Meta(description="`none`: everybody may do everything.")
+    ] = "none"
+    tls: TlsConfig = TlsConfig()
+    jwt: JwtConfig = JwtConfig()
+    super_admins: Annotated[
+        tuple[str, ...], Meta(description="Names that need no permission.")
+    ] = ()
+
+
+class RebalancingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `load_manager.rebalancing` section."""
+
+    enabled: Annotated[bool, Meta(description="Move topics between brokers by load.")] = False
+    aggressiveness: Annotated[
+        Literal["conservative", "balanced", "aggressive"],
+        Meta(description="Imbalance that starts a move: 0.40, 0.30 or 0.20."),
+    ] = "balanced"
+    check_interval_seconds: Annotated[Seconds, Meta(description="Time between two looks.")] = 300
+    max_moves_per_hour: Annotated[int, Meta(ge=0, description="Bound on moves.")] = 10
+    cooldown_seconds: Annotated[int, Meta(ge=0, description="Rest after a move.")] = 60
+    min_brokers_for_rebalance: Annotated[
+        int, Meta(ge=1, description="Fewer brokers are left alone.")
+    ] = 2
+    min_topic_age_seconds: Annotated[
+        int, Meta(ge=0, description="Younger topics are left where they are.")
+    ] = 300
+    blacklist_topics: Annotated[
+        tuple[str, ...], Meta(description="Topics never moved: exact names, or /namespace/*.")
+    ] = ()
+
+
+class LoadManagerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `load_manager` section. It has nothing to decide while there is one broker."""
+
+    assignment_strategy: Annotated[
+        Literal["fair", "balanced", "weighted_load"],
+        Meta(description="How a new topic finds its broker."),
+    ] = "balanced"
+    load_report_interval_seconds: Annotated[
+        Seconds, Meta(description="Time between two load reports.")
+    ] = 30
+    rebalancing: RebalancingConfig = RebalancingConfig()
+
+
+class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file. Build it with `load_config` or `standalone_config`, which check it."""
+
+    cluster_name: Annotated[
+        str, Meta(min_length=1, description="The same on all brokers of a cluster.")
+    ]
+    broker: Listeners
+    meta_store: MetaStoreConfig
+    bootstrap_namespaces: Annotated[
+        tuple[str, ...],
+        Meta(description="Namespaces created at start, besides `default` and `system`."),
+    ]
+    auto_create_topics: Annotated[bool, Meta(description="Producers may create topics.")] = True
+    admin_tls: Annotated[
+        bool, Meta(description="TLS on the admin port. This version refuses `true`.")
+    ] = False
+    auth: AuthConfig
+    load_manager: LoadManagerConfig = LoadManagerConfig()
+    storage: StorageConfig
+    dispatch: DispatchConfig = DispatchConfig()
+    policies: Annotated[Policies, Meta(description="What namespaces start with; 0 is unlimited.")]
+
+    def __post_init__(self) -> None:
+        self._namespaces_have_names()
+        self._hosts_are_addresses()
+        self._metadata_and_journal_lie_apart()
+
+    def _namespaces_have_names(self) -> None:
+        for name in self.bootstrap_namespaces:
+            check_namespace_name(name)
+
+    def _hosts_are_addresses(self) -> None:
+        for name in ("host", "admin_host", "prometheus_host"):
+            host = getattr(self.broker, name)
+            if host is not None:
+                check_bind_host(host, f"broker.{name}")
+
+    def _metadata_and_journal_lie_apart(self) -> None:
+        if self.meta_store.data_dir.rstrip("/") == self.storage.local_wal_root.rstrip("/"):
+            raise InvalidConfig(
+                "meta_store.data_dir and storage.local_wal_root must be different directories"
+            )
+
+
+def load_config(
+    text: str,
+    environment: Mapping[str, str] = NOTHING,
+    overrides: Mapping[str, object] = NOTHING,
+    *,
+    insecure: bool = False,
+) -> BrokerConfig:
+    """Read the text of a configuration file.
+
+    `overrides`, by dotted names, win over `environment`, which wins over the text. Raises
+    InvalidConfig naming every problem, or NotSupported for what this version does not do.
+    """
+    reader = SettingsReader(BrokerConfig)
+    reader.add_text(text, environment)
+    return _finish(reader, environment, overrides, insecure=insecure)
+
+
+def standalone_config(
+    data_dir: str,
+    environment: Mapping[str, str] = NOTHING,
+    overrides: Mapping[str, object] = NOTHING,
+    *,
+    insecure: bool = False,
+) -> BrokerConfig:
+    """Return what one broker runs with that was given a directory and nothing else."""
+    reader = SettingsReader(BrokerConfig)
+    built_in = {
+        "cluster_name": "STANDALONE",
+        "broker.host": "127.0.0.1",
+        "meta_store.data_dir": f"{data_dir}/raft",
+        "bootstrap_namespaces": ["default"],
+        "auth.mode": "none",
+        "storage.local_wal_root": f"{data_dir}/wal",
+        "policies": None,
+    }
+    reader.add_values(built_in, "built in")
+    return _finish(reader, environment, overrides, insecure=insecure)
+
+
+def advertised_urls(config: BrokerConfig, client_port: int) -> AdvertisedUrls:
+    """Return the URLs to give to clients of a broker that listens on `client_port`."""
+    given = config.broker.advertised_listeners
+    place = "broker.advertised_listeners"
+    if given.broker_url is None:
+        broker_url = default_url(Address(config.broker.host, client_port))
+    else:
+        broker_url = check_url(given.broker_url, f"{place}.broker_url")
+    if given.connect_url is None:
+        return AdvertisedUrls(broker_url, broker_url)
+    return AdvertisedUrls(broker_url, check_url(given.connect_url, f"{place}.connect_url"))
+
+
+def _finish(
+    reader: SettingsReader[BrokerConfig],
+    environment: Mapping[str, str],
+    overrides: Mapping[str, object],
+    *,
+    insecure: bool,
+) -> BrokerConfig:
+    reader.add_environment(environment)
+    reader.add_values(overrides, "command line")
+    for old, new in _LEGACY_PLACES.items():
+        reader.move(tuple(old.split(".")), tuple(new.split(".")))
+    # Danube writes unlimited as 0; inside it is None.
+    reader.replace(("policies",), 0, None)
+    config = reader.build()
+    _refuse_the_unsupported(config)
+    if not insecure:
+        _refuse_exposure(config)
+    advertised_urls(config, config.broker.ports.client)
+    return config
+
+
+def _refuse_the_unsupported(config: BrokerConfig) -> None:
+    if config.auth.mode != "none":
+        raise NotSupported(
+            "auth.mode: tls is not in this version; use auth.mode: none on a loopback address"
+        )
+    if config.admin_tls:
+        raise NotSupported("admin_tls: true is not in this version; the admin port has no TLS yet")
+    if len(config.meta_store.seed_nodes) > 1:
+        raise NotSupported(
+            "meta_store.seed_nodes names several brokers, and this version runs one broker alone; "
+            "leave the list empty"
+        )
+    if config.storage.mode != "local":
+        raise NotSupported(
+            f"storage.mode: {config.storage.mode} is not in this version; use storage.mode: local"
+        )
+
+
+def _refuse_exposure(config: BrokerConfig) -> None:
+    """Without credentials, only this machine may reach the broker."""
+    addresses = {
+        "client": config.broker.client_address,
+        "admin": config.broker.admin_address,
+        "prometheus": config.broker.prometheus_address,
+    }
+    for name, address in addresses.items():
+        if address is not None and not address.is_loopback:
+            raise InvalidConfig(
+                f"the {name} port would listen on {address}, open to everybody who can reach this "
+                "machine, for auth.mode is none; listen on 127.0.0.1, or start with --insecure to "
+                "accept that"
+            )
