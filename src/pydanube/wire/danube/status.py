@@ -87,12 +87,15 @@ def refusal(error: DanubeError) -> CallRefused:
     return CallRefused(status_of(type(error)), str(error))
 
 
+def send_status_of(kind: type[DanubeError]) -> StatusCode:
+    """Return the code SendMessage ends with; what cannot heal must not be repeated for ever."""
+    code = status_of(kind)
+    return StatusCode.INVALID_ARGUMENT if code in _MAKES_SENDERS_LOOP else code
+
+
 def send_refusal(error: DanubeError) -> CallRefused:
-    """Return how SendMessage ends: what repeating cannot mend must not be repeated for ever."""
-    code = status_of(type(error))
-    if code in _MAKES_SENDERS_LOOP:
-        code = StatusCode.INVALID_ARGUMENT
-    return CallRefused(code, str(error))
+    """Return how SendMessage ends that failed with `error`."""
+    return CallRefused(send_status_of(type(error)), str(error))
 
 
 def error_of(refused: CallRefused) -> DanubeError:
