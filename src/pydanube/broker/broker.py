@@ -7,7 +7,7 @@ from pydanube.broker.config import BrokerConfig
 from pydanube.broker.data_directory import DataDirectory
 from pydanube.broker.dead_letters import LocalDeadLetters
 from pydanube.broker.gate import Gate
-from pydanube.broker.observers import BrokerObservers
+from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer
 from pydanube.broker.servicers.consumer import ConsumerServicer
 from pydanube.broker.servicers.discovery import DiscoveryServicer
@@ -17,6 +17,8 @@ from pydanube.broker.servicers.topic_admin import TopicAdminServicer
 from pydanube.errors import DanubeError
 from pydanube.metadata.local_store import LocalMetadataStore
 from pydanube.observability.logging import get_logger
+from pydanube.observability.metrics import BrokerMetrics, Sources
+from pydanube.observability.process import read_process
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.tasks import TaskScope
 from pydanube.storage.storage import Storage
@@ -84,15 +86,15 @@ class Broker:
     Calls may come from the moment it exists; they are answered once `recover` has returned.
     """
 
-    def __init__(self, config: BrokerConfig, machine: Machine, observers: BrokerObservers) -> None:
+    def __init__(self, config: BrokerConfig, machine: Machine, metrics: BrokerMetrics) -> None:
         self._config = config
         self._machine = machine
-        self._observers = observers
+        self._metrics = metrics
         self._tasks = TaskScope(self._task_failed)
         self._serving: _Serving | None = None
         self._draining = False
-        self.client_gate = Gate(CLIENT_SERVICES, observers.call_ended)
-        self.admin_gate = Gate(ADMIN_SERVICES, observers.call_ended)
+        self.client_gate = Gate(CLIENT_SERVICES, metrics)
+        self.admin_gate = Gate(ADMIN_SERVICES, metrics)
 
     async def recover(self, urls: Urls) -> None:
         """Bring everything back from the data directory and open the gates.
@@ -114,7 +116,7 @@ class Broker:
                 config.storage,
                 config.storage.local_wal_root,
                 directory.broker_id,
-                self._observers.journal,
+                self._metrics.journal,
             )
         except BaseException:
             if metadata is not None:
@@ -141,7 +143,7 @@ class Broker:
             tasks=self._tasks,
             settings=_topic_settings(self._config, urls.client.broker_url),
             dead_letters=dead_letters,
-            observe=self._observers.topic,
+            observe=self._metrics.topic,
         )
         dead_letters.publish_to(topics)
         registration = Registration(topics, clock)
@@ -156,7 +158,15 @@ class Broker:
         _forget_the_deleted(catalog, storage)
         await topics.restore()
         registration.restore()
-        self._observers.watch(topics, storage)
+        self._metrics.broker = str(directory.broker_id)
+        self._metrics.read_from(
+            Sources(
+                topics=lambda: topic_readings(topics, clock.monotonic_ms()),
+                unsynced_bytes=lambda: storage.unsynced_bytes,
+                journal_failed=lambda: storage.failure is not None,
+                process=read_process,
+            )
+        )
         self._tasks.start(self._sweep(registration), "sweep")
         self.client_gate.open(self._client_table(urls))
         self.admin_gate.open(self._admin_table(urls))
@@ -166,9 +176,9 @@ class Broker:
         assert self._serving is not None
         topics, registration = self._serving.topics, self._serving.registration
         table = _refusing(CLIENT_SERVICES)
-        ProducerServicer(registration).register(table)
+        ProducerServicer(registration, self._metrics).register(table)
         ConsumerServicer(
-            registration, self._machine.clock, urls.client.broker_url, self._observers.delivered
+            registration, self._machine.clock, urls.client.broker_url, self._metrics
         ).register(table)
         DiscoveryServicer(topics, registration, urls.client).register(table)
         return table

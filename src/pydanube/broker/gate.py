@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from typing_extensions import override
 
+from pydanube.observability.counts import RpcMetrics
+from pydanube.observability.metrics import BrokerMetrics
 from pydanube.wire.calls import (
     Call,
     CallRefused,
@@ -26,9 +28,6 @@ HELD_MAX = 10_000
 
 DIRECT = frozenset({SEND_MESSAGE.path, ACK.path, NACK.path})
 
-Counted = Callable[[str, bool], None]
-"""Is told the path of every call, and whether it went well."""
-
 
 class Gate:
     """Serves the methods of some services: holds their calls until `open` brings the handlers.
@@ -36,8 +35,8 @@ class Gate:
     Every call is counted when it ends; a stream when it begins.
     """
 
-    def __init__(self, service_names: Collection[str], counted: Counted) -> None:
-        self._counted = counted
+    def __init__(self, service_names: Collection[str], metrics: BrokerMetrics) -> None:
+        self._metrics = metrics
         self._handlers = HandlerTable()
         self._opened = asyncio.Event()
         self._held: list[Callable[[], None]] = []
@@ -61,34 +60,40 @@ class Gate:
             go_on()
 
     def _unary(self, path: str) -> UnaryHandler:
+        counts = self._metrics.rpc(path)
+
         async def serve(request: bytes, call: Call) -> bytes:
             await self._opened.wait()
             try:
                 response = await self._handlers.unary[path](request, call)
             except CallRefused:
-                self._counted(path, False)
+                counts.errors += 1
                 raise
-            self._counted(path, True)
+            counts.ok += 1
             return response
 
         return serve
 
     def _stream(self, path: str) -> StreamHandler:
+        counts = self._metrics.rpc(path)
+
         async def serve(request: bytes, call: Call) -> AsyncIterator[Sequence[bytes]]:
             await self._opened.wait()
             try:
                 replies = await self._handlers.streams[path](request, call)
             except CallRefused:
-                self._counted(path, False)
+                counts.errors += 1
                 raise
-            self._counted(path, True)
+            counts.ok += 1
             return replies
 
         return serve
 
     def _direct(self, path: str) -> DirectHandler:
+        counts = self._metrics.rpc(path)
+
         def serve(request: bytes, call: Call, reply: Reply) -> None:
-            counting = _CountedReply(reply, path, self._counted)
+            counting = _CountedReply(reply, counts)
             if self._opened.is_set():
                 self._handlers.direct[path](request, call, counting)
             elif len(self._held) < HELD_MAX:
@@ -102,19 +107,18 @@ class Gate:
 class _CountedReply(Reply):
     """Counts how a direct call ended."""
 
-    __slots__ = ("_counted", "_path", "_reply")
+    __slots__ = ("_counts", "_reply")
 
-    def __init__(self, reply: Reply, path: str, counted: Counted) -> None:
+    def __init__(self, reply: Reply, counts: RpcMetrics) -> None:
         self._reply = reply
-        self._path = path
-        self._counted = counted
+        self._counts = counts
 
     @override
     def send(self, response: bytes) -> None:
-        self._counted(self._path, True)
+        self._counts.ok += 1
         self._reply.send(response)
 
     @override
     def refuse(self, code: StatusCode, text: str) -> None:
-        self._counted(self._path, False)
+        self._counts.errors += 1
         self._reply.refuse(code, text)

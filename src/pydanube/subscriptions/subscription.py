@@ -65,6 +65,9 @@ class MessageSource(Protocol):
 class Observer(Protocol):
     """Is told what is worth counting."""
 
+    poison_policy: str
+    """What becomes of exhausted messages, for the count of them."""
+
     def observed(self, what: str, count: int) -> None:
         """Count something that happened in the subscription."""
 

@@ -181,7 +181,8 @@ class Topic:
             cursor = Cursor(subscription_id, context.storage, context.clock)
         else:
             progress = Progress(Offset(self._next_offered))
-        self._settings[name] = settings
+        observer = context.observer.subscription(name)
+        self._apply(name, settings)
         subscription = Subscription(
             subscription_id,
             name,
@@ -192,7 +193,7 @@ class Topic:
                 tasks=context.tasks,
                 source=self.log,
                 cursor=cursor,
-                observer=context.observer.subscription(name),
+                observer=observer,
                 store_dead_letter=self._store_dead_letter,
             ),
         )
@@ -201,8 +202,13 @@ class Topic:
 
     def configure_subscription(self, name: str, settings: DispatchSettings) -> None:
         """Apply settings to a subscription, at once."""
-        self._settings[name] = settings
+        self._apply(name, settings)
         self.subscriptions[name].configure(settings)
+
+    def _apply(self, name: str, settings: DispatchSettings) -> None:
+        self._settings[name] = settings
+        observer = self._context.observer.subscription(name)
+        observer.poison_policy = settings.policy.poison_policy
 
     def remove_subscription(self, name: str) -> None:
         """Stop serving a subscription."""
@@ -264,6 +270,7 @@ class Topic:
             )
             subscription.dead_letter_stored(action.offset, stored=False)
         else:
+            self._context.observer.subscription(subscription.name).observed("dead_letter", 1)
             subscription.dead_letter_stored(action.offset, stored=True)
 
     async def _read_one(self, offset: Offset) -> Message:

@@ -1,10 +1,11 @@
 """ConsumerService: subscribing, receiving, acknowledging."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.model.ids import Offset, stable_producer_id
 from pydanube.model.policies import SubscriptionType
+from pydanube.observability.metrics import BrokerMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.storage.topic_log import Piece, TopicLog
 from pydanube.subscriptions.consumer import ConsumerStream, StreamEnded
@@ -25,20 +26,17 @@ _OFFSET_MAX = 2**63 - 1
 
 _KINDS: dict[int, SubscriptionType] = {0: "Exclusive", 1: "Shared", 2: "Failover", 3: "KeyShared"}
 
-Delivered = Callable[[str, str, int, int], None]
-"""Is told topic, subscription, messages and bytes of what has been sent."""
-
 
 class ConsumerServicer:
     """Translates, delegates, translates back."""
 
     def __init__(
-        self, registration: Registration, clock: Clock, broker_url: str, delivered: Delivered
+        self, registration: Registration, clock: Clock, broker_url: str, metrics: BrokerMetrics
     ) -> None:
         self._registration = registration
         self._clock = clock
         self._broker_url = broker_url
-        self._delivered = delivered
+        self._metrics = metrics
 
     def register(self, table: HandlerTable) -> None:
         """Serve the methods of ConsumerService."""
@@ -89,12 +87,15 @@ class ConsumerServicer:
     async def _messages(
         self, registered: RegisteredConsumer, stream: ConsumerStream
     ) -> AsyncIterator[Sequence[bytes]]:
+        topic_metrics = self._metrics.topic(registered.topic.name)
+        metrics = topic_metrics.subscription(registered.subscription.name)
         try:
             while True:
                 for delivery in await stream.next(_GROUP_MESSAGES_MAX):
                     async for group in self._encoded(registered, delivery):
                         yield group
                         registered.subscription.drained(stream, len(group))
+                        metrics.delivered(len(group), sum(map(len, group)))
         except StreamEnded as ended:
             if ended.error is not None:
                 raise refusal(ended.error) from None
@@ -130,15 +131,13 @@ class ConsumerServicer:
     def _encode(self, topic: Topic, subscription: str, piece: Piece, attempt: int) -> list[bytes]:
         requests = self._requests(topic, piece)
         first = piece.start if topic.is_reliable else None
-        encoded = [
+        return [
             request
             + delivery_suffix(
                 topic.name, None if first is None else first + row, subscription, attempt
             )
             for row, request in enumerate(requests)
         ]
-        self._delivered(topic.name, subscription, len(encoded), sum(map(len, encoded)))
-        return encoded
 
     def _requests(self, topic: Topic, piece: Piece) -> Sequence[bytes]:
         if piece.batch.wire is not None:

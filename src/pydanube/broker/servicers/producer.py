@@ -3,6 +3,7 @@
 from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.model.ids import Offset
 from pydanube.model.policies import DispatchStrategy
+from pydanube.observability.metrics import BrokerMetrics
 from pydanube.topics.catalog import AccessMode
 from pydanube.topics.registration import Registration
 from pydanube.wire.calls import Call, CallRefused, HandlerTable, Reply
@@ -18,8 +19,9 @@ _ACCESS_MODES: dict[int, AccessMode] = {0: "Shared", 1: "Exclusive"}
 class ProducerServicer:
     """Translates, delegates, translates back."""
 
-    def __init__(self, registration: Registration) -> None:
+    def __init__(self, registration: Registration, metrics: BrokerMetrics) -> None:
         self._registration = registration
+        self._metrics = metrics
 
     def register(self, table: HandlerTable) -> None:
         """Serve the methods of ProducerService."""
@@ -63,13 +65,14 @@ class ProducerServicer:
 
         def answer(offset: Offset | None, error: DanubeError | None) -> None:
             if error is not None:
-                _refuse(reply, error)
+                self._metrics.topic(topic.name).refused(_refuse(reply, error))
             else:
                 reply.send(encode_send_response(request.request_id, offset))
 
         topic.publish(request.message, answer)
 
 
-def _refuse(reply: Reply, error: DanubeError) -> None:
+def _refuse(reply: Reply, error: DanubeError) -> str:
     refused = send_refusal(error)
     reply.refuse(refused.code, refused.text)
+    return refused.code.name

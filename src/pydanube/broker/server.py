@@ -1,0 +1,180 @@
+"""A broker on its ports: listen, recover, serve, and drain when asked to stop."""
+
+import sys
+
+from pydanube.broker.addresses import Address, default_url
+from pydanube.broker.broker import Broker, Urls
+from pydanube.broker.config import BrokerConfig, advertised_urls
+from pydanube.errors import Conflict, DanubeError, InvalidRequest
+from pydanube.observability.http import OperatorPages
+from pydanube.observability.logging import LogFormat, LogLevel, get_logger, log_to_stderr
+from pydanube.observability.metrics import BrokerMetrics
+from pydanube.runtime.machine import Machine, this_machine
+from pydanube.runtime.network import Listener
+from pydanube.runtime.process import StopSignals, run
+from pydanube.runtime.threads import WorkerThreads
+from pydanube.wire.calls import Engine, HandlerTable, Server
+
+GRACE_SECONDS = 5.0
+"""How long calls that are under way may take to end when the broker stops."""
+
+_log = get_logger(__name__)
+
+
+class BrokerServer:
+    """A running broker. It listens before it has recovered, and answers once it has."""
+
+    def __init__(self, config: BrokerConfig, machine: Machine, engine: Engine) -> None:
+        self._config = config
+        self._machine = machine
+        self._engine = engine
+        self._metrics = BrokerMetrics("")
+        self._broker = Broker(config, machine, self._metrics)
+        self._rendering = WorkerThreads("metrics", 1)
+        self._servers: list[Server] = []
+        self._pages: Listener | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        config: BrokerConfig,
+        *,
+        engine: Engine | None = None,
+        machine: Machine | None = None,
+    ) -> "BrokerServer":
+        """Listen, recover and serve. DanubeError says why it cannot; then nothing is left over."""
+        server = cls(config, machine or this_machine(), engine or engine_named("grpcio"))
+        try:
+            await server._serve()
+        except BaseException:
+            await server._close()
+            raise
+        return server
+
+    async def _serve(self) -> None:
+        listeners = self._config.broker
+        await self._listen(self._broker.client_gate.table, listeners.client_address, "client")
+        await self._listen(self._broker.admin_gate.table, listeners.admin_address, "admin")
+        await self._show_pages(listeners.prometheus_address)
+        await self._broker.recover(
+            Urls(
+                client=advertised_urls(self._config, self.client_port),
+                admin=default_url(Address(listeners.admin_address.host, self.admin_port)),
+                metrics=self._metrics_url(listeners.prometheus_address),
+            )
+        )
+
+    async def _listen(self, table: HandlerTable, address: Address, name: str) -> None:
+        try:
+            self._servers.append(await self._engine.serve(table, address.host, address.port))
+        except OSError as error:
+            raise _cannot_listen(name, address, error) from error
+
+    async def _show_pages(self, address: Address | None) -> None:
+        if address is None:
+            return
+        pages = OperatorPages(
+            metrics=lambda: self._metrics.render(self._rendering.run),
+            unhealthy=self._unhealthy,
+            unready=self._unready,
+        )
+        try:
+            self._pages = await self._machine.network.listen(
+                address.host, address.port, pages.serve
+            )
+        except OSError as error:
+            raise _cannot_listen("prometheus", address, error) from error
+
+    def _unhealthy(self) -> str | None:
+        failure = self._broker.failure
+        return str(failure) if failure is not None else None
+
+    def _unready(self) -> str | None:
+        if self._broker.is_ready:
+            return None
+        return self._unhealthy() or "the broker is recovering or stopping"
+
+    @property
+    def client_port(self) -> int:
+        """The port clients connect to."""
+        return self._servers[0].port
+
+    @property
+    def admin_port(self) -> int:
+        """The port of administration."""
+        return self._servers[1].port
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port of metrics and health, if there is one."""
+        return self._pages.port if self._pages is not None else None
+
+    def _metrics_url(self, address: Address | None) -> str:
+        if address is None or self.metrics_port is None:
+            return ""
+        return default_url(Address(address.host, self.metrics_port))
+
+    async def stop(self) -> None:
+        """Refuse new messages, finish and sync what was accepted, then close everything."""
+        try:
+            await self._broker.drain()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            await server.stop(GRACE_SECONDS)
+        await self._broker.close()
+        if self._pages is not None:
+            await self._pages.close()
+        self._rendering.stop()
+
+
+def engine_named(name: str) -> Engine:
+    """Return the engine of that name."""
+    if name != "grpcio":
+        raise InvalidRequest(f"there is no engine {name!r}; the engine of this version is grpcio")
+    from pydanube.wire.grpcio.engine import (
+        GrpcioEngine,
+    )  # Importing grpc takes a tenth of a second.
+
+    return GrpcioEngine()
+
+
+def run_broker(
+    config: BrokerConfig,
+    *,
+    engine: str = "grpcio",
+    log_format: LogFormat = "text",
+    log_level: LogLevel = "info",
+) -> int:
+    """Run a broker until SIGTERM or SIGINT; returns the exit code of the process."""
+    log_to_stderr(log_level, log_format)
+    return run(_run_until_stopped(config, engine_named(engine)))
+
+
+async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> int:
+    with StopSignals() as signals:
+        try:
+            server = await BrokerServer.start(config, engine=engine)
+        except DanubeError as error:
+            print(f"danube broker: {error}", file=sys.stderr)  # noqa: T201 - The command's answer.
+            return 1
+        _log.info(
+            "listening",
+            client=server.client_port,
+            admin=server.admin_port,
+            metrics=server.metrics_port,
+        )
+        signal = await signals.wait()
+        _log.info("stopping", signal=signal)
+        await server.stop()
+        _log.info("stopped")
+    return 0
+
+
+def _cannot_listen(name: str, address: Address, error: OSError) -> Conflict:
+    return Conflict(
+        f"cannot listen on {address} for the {name} port: {error.strerror or error}; stop what "
+        f"uses it, or choose another port (broker.ports.{name})"
+    )
