@@ -28,7 +28,7 @@ from pydanube.metadata.state_machine import (
     StateMachine,
 )
 from pydanube.metadata.store import Change, Delete, Entry, Expect, MetadataStore, Operation, Put
-from pydanube.metadata.watches import Watches, WatchLimits
+from pydanube.metadata.watches import Watches
 from pydanube.runtime.clock import Clock
 
 LEASES_MAX = 10_000
@@ -41,9 +41,9 @@ class MachineStore(MetadataStore):
     in the agreed order and `_applied` after the last of a group.
     """
 
-    def __init__(self, clock: Clock, machine: StateMachine, limits: WatchLimits) -> None:
+    def __init__(self, clock: Clock, machine: StateMachine, watches: Watches) -> None:
         self._machine = machine
-        self._watches = Watches(machine.revision, limits)
+        self._watches = watches
         self._lease_timer = LeaseTimer(clock, machine, self._propose_expiry)
 
     @abstractmethod

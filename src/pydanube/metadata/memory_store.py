@@ -6,7 +6,7 @@ from pydanube.errors import Unavailable
 from pydanube.metadata.commands import Command, ExpireLeases
 from pydanube.metadata.machine_store import MachineStore
 from pydanube.metadata.state_machine import Result, StateMachine
-from pydanube.metadata.watches import WatchLimits
+from pydanube.metadata.watches import Watches, WatchLimits
 from pydanube.runtime.clock import Clock
 
 
@@ -14,7 +14,7 @@ class MemoryMetadataStore(MachineStore):
     """Applies every command at once. What it holds goes with the process."""
 
     def __init__(self, clock: Clock, watch_limits: WatchLimits | None = None) -> None:
-        super().__init__(clock, StateMachine(), watch_limits or WatchLimits())
+        super().__init__(clock, StateMachine(), Watches(0, watch_limits or WatchLimits()))
         self._closed = False
 
     @override

@@ -125,7 +125,8 @@ class Watch(AsyncIterator[Change]):
             if self._queue.groups:
                 self._current.extend(self._queue.popleft())
             elif self._failure is not None:
-                raise self._failure
+                failure, self._failure = self._failure, None
+                raise failure
             elif self._ended:
                 raise StopAsyncIteration
             else:

@@ -1,0 +1,56 @@
+from pydanube.metadata import keys
+from pydanube.metadata.commands import check_key
+from pydanube.model.ids import BrokerId
+from pydanube.model.names import NAME_CHARACTERS_MAX
+
+TOPIC = "/default/orders"
+BROKER = BrokerId(7)
+
+
+def test_the_key_space_is_the_documented_one():
+    assert keys.cluster("main") == "/cluster/main"
+    assert keys.registration(BROKER) == "/cluster/register/7"
+    assert keys.broker_state(BROKER) == "/cluster/brokers/7/state"
+    assert keys.assignment(BROKER, TOPIC) == "/cluster/brokers/7/default/orders"
+    assert keys.unassigned_topic(TOPIC) == "/cluster/unassigned/default/orders"
+    assert keys.load_report(BROKER) == "/cluster/load/7"
+    assert keys.namespace_policy("default") == "/namespaces/default/policy"
+    assert keys.namespace_topic(TOPIC) == "/namespaces/default/topics/default/orders"
+    assert keys.topic_record(TOPIC) == "/topics/default/orders"
+    assert keys.topic_delivery(TOPIC) == "/topics/default/orders/delivery"
+    assert keys.topic_policy(TOPIC) == "/topics/default/orders/policy"
+    assert keys.topic_schema_subject(TOPIC) == "/topics/default/orders/schema_subject"
+    assert keys.topic_schema_config(TOPIC) == "/topics/default/orders/schema_config"
+    assert keys.producer(TOPIC, "p") == "/topics/default/orders/producers/p"
+    subscription = "/topics/default/orders/subscriptions/audit"
+    assert keys.subscription(TOPIC, "audit") == subscription
+    assert keys.subscription_cursor(TOPIC, "audit") == f"{subscription}/cursor"
+    assert keys.subscription_failure_policy(TOPIC, "audit") == f"{subscription}/failure_policy"
+    assert keys.subscription_dispatch_config(TOPIC, "audit") == f"{subscription}/dispatch_config"
+    assert keys.consumer(TOPIC, "audit", "c") == f"{subscription}/consumers/c"
+
+
+def test_names_that_look_like_paths_stay_in_their_place():
+    key = keys.subscription(TOPIC, "a/b %2F ü")
+    assert key == "/topics/default/orders/subscriptions/a%2Fb%20%252F%20%C3%BC"
+    assert keys.name_directly_below(keys.subscriptions(TOPIC), key) == "a/b %2F ü"
+
+
+def test_a_brokers_state_is_not_mistaken_for_a_topic():
+    prefix = keys.assignments(BROKER)
+    assert keys.assigned_topic(BROKER, keys.assignment(BROKER, "/state/state")) == "/state/state"
+    assert keys.assigned_topic(BROKER, keys.broker_state(BROKER)) is None
+    assert keys.assignment(BROKER, TOPIC).startswith(prefix)
+    assert not keys.assignment(BrokerId(77), TOPIC).startswith(prefix)
+
+
+def test_a_namespaces_topics_are_read_back():
+    key = keys.namespace_topic(TOPIC)
+    assert key.startswith(keys.namespace_topics("default"))
+    assert keys.topic_of_namespace_topic(key) == TOPIC
+
+
+def test_the_longest_names_fit():
+    name = "\U0001f600" * NAME_CHARACTERS_MAX
+    topic = "/n/" + "ü" * (NAME_CHARACTERS_MAX - 3)
+    check_key(keys.consumer(topic, name, name))
