@@ -14,16 +14,23 @@ class Found(NamedTuple):
     """Where a command lives, and the line that `--help` prints without loading it."""
 
     module: str
-    attribute: str
     summary: str
+    attribute: str = "command"
 
 
 class LazyGroup(click.Group):
     """Knows its commands by name and summary, and loads each when it is used."""
 
-    def __init__(self, *args: Any, commands_at: Mapping[str, Found], **kwargs: Any) -> None:
-        # Any: click's own constructor arguments pass through untouched.
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        name: str,
+        commands_at: Mapping[str, Found],
+        *,
+        help: str,
+        epilog: str | None = None,
+        params: list[click.Parameter] | None = None,
+    ) -> None:
+        super().__init__(name, help=help, epilog=epilog, params=params)
         self.commands_at = commands_at
 
     @override

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from pydanube.client.connection import BrokerAddress, Connection
 from pydanube.client.retry import JITTER_MAX, JITTER_MIN, RetryPolicy
-from pydanube.errors import DanubeError, InvalidRequest
+from pydanube.errors import DanubeError
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
 from pydanube.wire.calls import Channel
@@ -51,13 +51,11 @@ class Brokers:
         """Return the connection to the broker that serves a topic, as far as anybody knows.
 
         Asks the broker used last, then the one the client was given. When neither can tell, the
-        one used last is as good as any: the call that follows will say what is wrong.
+        one used last is as good as any: it may create the topic, or say what is wrong.
         """
         for connection in dict.fromkeys((last, self.service)):
             try:
                 address = await connection.look_up(topic)
-            except InvalidRequest:
-                return last  # The broker is well, and does not know the topic: it may create it.
             except DanubeError:
                 continue
             return self.at(address)

@@ -179,7 +179,7 @@ def connect(
 
     async def open_client() -> Client:
         surroundings = Surroundings(
-            open_channel=open_channel or _grpcio_channel,
+            open_channel=open_channel or grpcio_channel,
             clock=clock or SystemClock(),
             randomness=randomness or SystemRandomness(),
             retry=retry or RetryPolicy(),
@@ -194,7 +194,8 @@ def with_scheme(url: str) -> str:
     return url if "://" in url else f"http://{url}"
 
 
-def _grpcio_channel(url: str) -> Channel:
+def grpcio_channel(url: str) -> Channel:
+    """Open channels with the grpcio engine."""
     from pydanube.wire.grpcio.channel import GrpcioChannel  # grpc costs 100 ms to import.
 
     return GrpcioChannel(url)

@@ -211,7 +211,7 @@ class TopicConsumer:
         # A broker that does not know the consumer has forgotten it; any other refusal is meant.
         if not (lost.retryable or isinstance(lost, NotFound)):
             raise lost
-        attempt = self._brokers.surroundings.retry.retries_max
+        attempt = 0
         while True:
             try:
                 return await self.attach()

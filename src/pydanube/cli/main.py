@@ -1,0 +1,91 @@
+"""The four programs: `danube`, and the names from the Danube documentation.
+
+Nothing heavy is imported here; `danube --help` must answer at once.
+"""
+
+import click
+
+from pydanube import __version__
+from pydanube.cli.lazy import Found, LazyGroup
+from pydanube.cli.options import ENDPOINT_FLAG, remember_endpoint
+
+_CLIENT = {
+    "produce": Found("pydanube.cli.produce", "Publish messages to a topic."),
+    "consume": Found("pydanube.cli.consume", "Receive messages of a topic and print them."),
+}
+
+_ADMIN = {
+    "topics": Found("pydanube.cli.topics", "Create, list, describe and delete topics."),
+    "namespaces": Found("pydanube.cli.namespaces", "Create, inspect and delete namespaces."),
+    "brokers": Found("pydanube.cli.brokers", "List, drain, activate and balance brokers."),
+}
+
+_EXIT_CODES = """\b
+Exit codes:
+  0  done                         5  conflict with the present state
+  1  failed                       6  exists already
+  2  wrong command, or not there  7  overloaded, try again later
+  3  not found                    8  no broker answers
+  4  access denied                9  stored bytes are damaged"""
+
+
+def _version_flag() -> click.Option:
+    def print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted and not ctx.resilient_parsing:
+            click.echo(f"{ctx.info_name} {__version__}")
+            ctx.exit()
+
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=print_version,
+        help="Print the version and leave.",
+    )
+
+
+danube = LazyGroup(
+    "danube",
+    {
+        "demo": Found("pydanube.cli.demo", "See a broker with live traffic, in seconds."),
+        "broker": Found("pydanube.cli.broker", "Run a broker."),
+        **_CLIENT,
+        **_ADMIN,
+        "journal": Found("pydanube.cli.journal", "Check a stopped broker's journal."),
+    },
+    help="PyDanube: a messaging broker whose acknowledgement means fsynced, and its tools.",
+    epilog=_EXIT_CODES,
+    params=[_version_flag()],
+)
+
+danube_cli = LazyGroup(
+    "danube-cli",
+    _CLIENT,
+    help="Publish and receive messages.",
+    epilog=_EXIT_CODES,
+    params=[_version_flag()],
+)
+
+danube_admin = LazyGroup(
+    "danube-admin",
+    _ADMIN,
+    help="Administer a Danube cluster through one broker's admin port.",
+    epilog=_EXIT_CODES,
+    params=[
+        _version_flag(),
+        click.Option(
+            [ENDPOINT_FLAG],
+            expose_value=False,
+            callback=remember_endpoint,
+            help="Admin port of a broker, for every command; see there.",
+        ),
+    ],
+)
+
+
+def danube_broker() -> None:
+    """Run `danube broker` under the name the Danube documentation gives it."""
+    from pydanube.cli.broker import command
+
+    command(prog_name="danube-broker")

@@ -1,0 +1,42 @@
+"""`danube namespaces`: verbs on namespaces."""
+
+import click
+
+from pydanube.cli.options import AdminSession, admin_options
+
+
+@click.group("namespaces")
+def command() -> None:
+    """Create, inspect and delete namespaces."""
+
+
+@command.command()
+@click.argument("namespace")
+@admin_options
+def topics(session: AdminSession, namespace: str) -> None:
+    """List the topics of NAMESPACE."""
+    session.show(lambda operations: operations.namespaces.topics(namespace))
+
+
+@command.command()
+@click.argument("namespace")
+@admin_options
+def policies(session: AdminSession, namespace: str) -> None:
+    """Show the limits of NAMESPACE's topics; 0 is unlimited."""
+    session.show(lambda operations: operations.namespaces.policies(namespace))
+
+
+@command.command()
+@click.argument("namespace")
+@admin_options
+def create(session: AdminSession, namespace: str) -> None:
+    """Create NAMESPACE."""
+    session.show(lambda operations: operations.namespaces.create(namespace))
+
+
+@command.command()
+@click.argument("namespace")
+@admin_options
+def delete(session: AdminSession, namespace: str) -> None:
+    """Delete NAMESPACE, which must be empty."""
+    session.show(lambda operations: operations.namespaces.delete(namespace))

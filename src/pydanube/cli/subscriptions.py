@@ -1,0 +1,138 @@
+"""The verbs of `danube topics` that concern one subscription."""
+
+from collections.abc import Callable
+
+import click
+
+from pydanube.cli.options import AdminSession, admin_options, topic_options
+from pydanube.model.policies import WINDOW_MAX, WINDOW_MIN, BackoffStrategy, PoisonPolicy
+
+BACKOFF_STRATEGIES: dict[str, BackoffStrategy] = {"fixed": "Fixed", "exponential": "Exponential"}
+POISON_POLICIES: dict[str, PoisonPolicy] = {
+    "dead_letter": "DeadLetter",
+    "block": "Block",
+    "drop": "Drop",
+}
+
+
+def subscription_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `-s/--subscription`."""
+    option = click.option("-s", "--subscription", required=True, help="Name of the subscription.")
+    return option(command)
+
+
+@click.command("subscriptions")
+@admin_options
+@topic_options
+def list_subscriptions(session: AdminSession, topic: str) -> None:
+    """List the subscriptions of TOPIC."""
+    session.show(lambda operations: operations.subscriptions.list_subscriptions(topic))
+
+
+@click.command()
+@subscription_option
+@admin_options
+@topic_options
+def unsubscribe(session: AdminSession, topic: str, subscription: str) -> None:
+    """Delete a subscription that has no active consumer."""
+    session.show(lambda operations: operations.subscriptions.unsubscribe(topic, subscription))
+
+
+@click.command("set-failure-policy")
+@subscription_option
+@click.option("--max-redelivery-count", type=click.IntRange(min=0), required=True)
+@click.option("--ack-timeout-ms", type=click.IntRange(min=1), required=True)
+@click.option("--base-redelivery-delay-ms", type=click.IntRange(min=0), required=True)
+@click.option("--max-redelivery-delay-ms", type=click.IntRange(min=0), required=True)
+@click.option(
+    "--backoff-strategy",
+    type=click.Choice(list(BACKOFF_STRATEGIES)),
+    default="fixed",
+    show_default=True,
+)
+@click.option("--dead-letter-topic", help="Full name of the topic for poison policy dead_letter.")
+@click.option(
+    "--poison-policy",
+    type=click.Choice(list(POISON_POLICIES)),
+    required=True,
+    help="What becomes of a message whose deliveries are used up.",
+)
+@admin_options
+@topic_options
+def set_failure_policy(
+    session: AdminSession,
+    topic: str,
+    subscription: str,
+    max_redelivery_count: int,
+    ack_timeout_ms: int,
+    base_redelivery_delay_ms: int,
+    max_redelivery_delay_ms: int,
+    backoff_strategy: str,
+    dead_letter_topic: str | None,
+    poison_policy: str,
+) -> None:
+    """Say what happens to messages of TOPIC that are nacked or not acked in time."""
+    from pydanube.model.policies import FailurePolicy
+
+    policy = FailurePolicy(
+        max_redelivery_count=max_redelivery_count,
+        ack_timeout_ms=ack_timeout_ms,
+        base_redelivery_delay_ms=base_redelivery_delay_ms,
+        max_redelivery_delay_ms=max_redelivery_delay_ms,
+        backoff_strategy=BACKOFF_STRATEGIES[backoff_strategy],
+        dead_letter_topic=dead_letter_topic,
+        poison_policy=POISON_POLICIES[poison_policy],
+    )
+    session.show(
+        lambda operations: operations.subscriptions.set_failure_policy(topic, subscription, policy)
+    )
+
+
+@click.command("get-failure-policy")
+@subscription_option
+@admin_options
+@topic_options
+def get_failure_policy(session: AdminSession, topic: str, subscription: str) -> None:
+    """Show what was set by set-failure-policy."""
+    session.show(lambda operations: operations.subscriptions.failure_policy(topic, subscription))
+
+
+@click.command("set-dispatch-config")
+@subscription_option
+@click.option(
+    "--max-unacked-messages",
+    type=click.IntRange(WINDOW_MIN, WINDOW_MAX),
+    required=True,
+    help="How many messages may be delivered and not yet acked.",
+)
+@admin_options
+@topic_options
+def set_dispatch_config(
+    session: AdminSession, topic: str, subscription: str, max_unacked_messages: int
+) -> None:
+    """Say how many messages of TOPIC a subscription may have in flight."""
+    from pydanube.model.policies import DispatchConfig
+
+    config = DispatchConfig(max_unacked_messages=max_unacked_messages)
+    session.show(
+        lambda operations: operations.subscriptions.set_dispatch_config(topic, subscription, config)
+    )
+
+
+@click.command("get-dispatch-config")
+@subscription_option
+@admin_options
+@topic_options
+def get_dispatch_config(session: AdminSession, topic: str, subscription: str) -> None:
+    """Show what was set by set-dispatch-config."""
+    session.show(lambda operations: operations.subscriptions.dispatch_config(topic, subscription))
+
+
+COMMANDS = (
+    list_subscriptions,
+    unsubscribe,
+    set_failure_policy,
+    get_failure_policy,
+    set_dispatch_config,
+    get_dispatch_config,
+)

@@ -1,0 +1,97 @@
+"""`danube topics`: verbs on topics, and on their subscriptions."""
+
+import click
+
+from pydanube.cli import subscriptions
+from pydanube.cli.options import AdminSession, admin_options, topic_options
+from pydanube.errors import InvalidRequest
+from pydanube.model.policies import DispatchStrategy, Durability
+
+DISPATCH_STRATEGIES: dict[str, DispatchStrategy] = {
+    "non_reliable": "NonReliable",
+    "reliable": "Reliable",
+}
+
+
+@click.group("topics")
+def command() -> None:
+    """Create, list, describe and delete topics."""
+
+
+@command.command("list")
+@click.option("--namespace", help="Topics of this namespace.")
+@click.option("--broker", help="Topics served by the broker with this id.")
+@admin_options
+def list_topics(session: AdminSession, namespace: str | None, broker: str | None) -> None:
+    """List the topics of a namespace (default: default) or of a broker."""
+    if namespace and broker:
+        raise InvalidRequest("--namespace and --broker exclude each other")
+    if broker:
+        session.show(lambda operations: operations.topics.list_of_broker(broker))
+    else:
+        session.show(lambda operations: operations.topics.list_of_namespace(namespace or "default"))
+
+
+@command.command()
+@click.option("--partitions", type=click.IntRange(min=1), help="Make it of so many partitions.")
+@click.option("--schema-subject", help="Subject of the schema registry to bind it to.")
+@click.option(
+    "--dispatch-strategy",
+    type=click.Choice(list(DISPATCH_STRATEGIES)),
+    default="non_reliable",
+    show_default=True,
+    help="reliable: stored, and delivered until acked.",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["fsync", "os", "memory"]),
+    help="What an acknowledgement of a reliable topic means. The broker's default is fsync.",
+)
+@admin_options
+@topic_options
+def create(
+    session: AdminSession,
+    topic: str,
+    partitions: int | None,
+    schema_subject: str | None,
+    dispatch_strategy: str,
+    durability: Durability | None,
+) -> None:
+    """Create TOPIC, a full name such as /default/orders."""
+    session.show(
+        lambda operations: operations.topics.create(
+            topic,
+            dispatch=DISPATCH_STRATEGIES[dispatch_strategy],
+            partitions=partitions,
+            durability=durability,
+            schema_subject=schema_subject,
+        )
+    )
+
+
+@command.command()
+@admin_options
+@topic_options
+def delete(session: AdminSession, topic: str) -> None:
+    """Delete TOPIC with all its partitions, messages and subscriptions."""
+    session.show(lambda operations: operations.topics.delete(topic))
+
+
+@command.command()
+@admin_options
+@topic_options
+def describe(session: AdminSession, topic: str) -> None:
+    """Show what is known about TOPIC."""
+    session.show(lambda operations: operations.topics.describe(topic))
+
+
+@command.command()
+@admin_options
+@topic_options
+def unload(session: AdminSession, topic: str) -> None:
+    """Hand TOPIC over to another broker."""
+    session.show(lambda operations: operations.topics.unload(topic))
+
+
+for verb in subscriptions.COMMANDS:
+    command.add_command(verb)
