@@ -4,6 +4,7 @@ grpcio keeps its own threads and clock and cannot enter a simulation; this engin
 """
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import AsyncIterator, Mapping
 
@@ -269,10 +270,8 @@ class PlainChannel(Channel):
         finally:
             del self._waiting[number]
             if connection is not None and connection is self._connection:
-                try:
+                with contextlib.suppress(ConnectionError):
                     await connection.write(_frame(number, CANCEL))
-                except ConnectionError:
-                    pass
 
     @override
     async def close(self) -> None:

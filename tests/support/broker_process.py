@@ -1,0 +1,132 @@
+"""A real `danube broker` in a process of its own, on ports that stay its own across restarts."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+
+READY_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 30.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody uses now, below the range that outgoing connections draw from."""
+    taken = [socket.socket() for _ in range(count)]
+    try:
+        for each in taken:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in taken]
+    finally:
+        for each in taken:
+            each.close()
+
+
+class BrokerProcess:
+    """Starts, stops and kills one broker over one data directory."""
+
+    def __init__(self, data_dir: Path, *arguments: str, engine: str | None = None) -> None:
+        self.data_dir = data_dir
+        self.client_port, self.admin_port, self.metrics_port = free_ports(3)
+        self.log_path = data_dir.parent / f"{data_dir.name}.log"
+        self._arguments = list(arguments)
+        if engine is not None:
+            self._arguments += ["--engine", engine]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.client_port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://127.0.0.1:{self.admin_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self, *, wait: bool = True) -> None:
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    str(Path(sys.executable).parent / "danube"),
+                    "broker",
+                    "--mode",
+                    "standalone",
+                    "--data-dir",
+                    str(self.data_dir),
+                    "--broker-addr",
+                    f"127.0.0.1:{self.client_port}",
+                    "--admin-addr",
+                    f"127.0.0.1:{self.admin_port}",
+                    "--prom-exporter",
+                    f"127.0.0.1:{self.metrics_port}",
+                    *self._arguments,
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not self.is_ready():
+            assert self.process is not None
+            code = self.process.poll()
+            assert code is None, f"the broker ended with {code}:\n{self.log_tail()}"
+            assert time.monotonic() < deadline, f"the broker is not ready:\n{self.log_tail()}"
+            time.sleep(0.02)  # Another process tells nobody when it is ready.
+
+    def is_ready(self) -> bool:
+        try:
+            return self.get("/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask an operator page."""
+        url = f"http://127.0.0.1:{self.metrics_port}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def terminate(self) -> int:
+        """Ask the broker to stop and return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """Take the broker's life without a word."""
+        return self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(STOP_SECONDS_MAX)
+        self.process = None
+        return code
+
+    def log_tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def __enter__(self) -> "BrokerProcess":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
