@@ -21,7 +21,7 @@ class DispatchSettings(Struct, frozen=True, kw_only=True):
     rate_per_second: int | None = None
 
 
-class Available(Struct, frozen=True):
+class Available(Struct, frozen=True, gc=False):
     """The topic holds durable messages up to `end`."""
 
     end: Offset
@@ -38,7 +38,7 @@ class KeysRead(Struct, frozen=True):
     keys: Sequence[str]
 
 
-class Skipped(Struct, frozen=True):
+class Skipped(Struct, frozen=True, gc=False):
     """These offsets hold no message any more; they count as settled."""
 
     start: Offset
@@ -58,26 +58,26 @@ class ConsumerJoined(Struct, frozen=True):
     filters: tuple[str, ...] = ()
 
 
-class ConsumerLeft(Struct, frozen=True):
+class ConsumerLeft(Struct, frozen=True, gc=False):
     """Its stream ended. It keeps its place until it is removed, and gets nothing."""
 
     consumer: ConsumerId
 
 
-class ConsumerRemoved(Struct, frozen=True):
+class ConsumerRemoved(Struct, frozen=True, gc=False):
     """It is gone for good."""
 
     consumer: ConsumerId
 
 
-class Drained(Struct, frozen=True):
+class Drained(Struct, frozen=True, gc=False):
     """A consumer's outbox has handed over this many messages and has room for as many more."""
 
     consumer: ConsumerId
     count: int
 
 
-class Acked(Struct, frozen=True):
+class Acked(Struct, frozen=True, gc=False):
     """These messages are done. Offsets that are not in flight are ignored."""
 
     start: Offset
@@ -126,7 +126,7 @@ Event = (
 )
 
 
-class Deliver(Struct, frozen=True):
+class Deliver(Struct, frozen=True, gc=False):
     """Put these messages into the consumer's outbox."""
 
     consumer: ConsumerId
@@ -136,14 +136,14 @@ class Deliver(Struct, frozen=True):
     """1 for the first delivery."""
 
 
-class Settle(Struct, frozen=True):
+class Settle(Struct, frozen=True, gc=False):
     """These messages are done for this subscription; make that durable."""
 
     start: Offset
     end: Offset
 
 
-class Count(Struct, frozen=True):
+class Count(Struct, frozen=True, gc=False):
     """These messages have been delivered `attempts` times without success; make that durable."""
 
     start: Offset
@@ -159,14 +159,14 @@ class DeadLetter(Struct, frozen=True):
     reason: str | None
 
 
-class ReadKeys(Struct, frozen=True):
+class ReadKeys(Struct, frozen=True, gc=False):
     """Read the routing keys of up to `count` messages from `start` on, then report KeysRead."""
 
     start: Offset
     count: int
 
 
-class Discard(Struct, frozen=True):
+class Discard(Struct, frozen=True, gc=False):
     """A best-effort message reached nobody: no consumer, or no room."""
 
     start: Offset

@@ -1,0 +1,42 @@
+"""Makes the dispatcher that fits a subscription."""
+
+from typing import assert_never
+
+from pydanube.dispatch.best_effort import (
+    BestEffortExclusiveDispatcher,
+    BestEffortFailoverDispatcher,
+    BestEffortKeySharedDispatcher,
+    BestEffortSharedDispatcher,
+)
+from pydanube.dispatch.events import Dispatcher, DispatchSettings
+from pydanube.dispatch.exclusive import ExclusiveDispatcher
+from pydanube.dispatch.failover import FailoverDispatcher
+from pydanube.dispatch.key_shared import KeySharedDispatcher
+from pydanube.dispatch.shared import SharedDispatcher
+from pydanube.model.policies import SubscriptionType
+from pydanube.model.progress import Progress
+
+
+def create_dispatcher(
+    type: SubscriptionType, reliable: bool, progress: Progress, settings: DispatchSettings
+) -> Dispatcher:
+    """Return a dispatcher that goes on from `progress`; on best-effort topics, from its cursor."""
+    match type:
+        case "Exclusive":
+            if reliable:
+                return ExclusiveDispatcher(progress, settings)
+            return BestEffortExclusiveDispatcher(progress)
+        case "Shared":
+            if reliable:
+                return SharedDispatcher(progress, settings)
+            return BestEffortSharedDispatcher(progress)
+        case "Failover":
+            if reliable:
+                return FailoverDispatcher(progress, settings)
+            return BestEffortFailoverDispatcher(progress)
+        case "KeyShared":
+            if reliable:
+                return KeySharedDispatcher(progress, settings)
+            return BestEffortKeySharedDispatcher(progress)
+        case _:
+            assert_never(type)

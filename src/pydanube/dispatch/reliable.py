@@ -1,0 +1,344 @@
+"""What all dispatchers of reliable topics do alike: settle, count attempts, retry, give up."""
+
+from abc import ABC, abstractmethod
+from sys import maxsize
+from typing import assert_never
+
+from pydanube.dispatch.events import (
+    Acked,
+    Action,
+    Available,
+    Configured,
+    ConsumerJoined,
+    ConsumerLeft,
+    ConsumerRemoved,
+    Count,
+    DeadLetter,
+    DeadLetterStored,
+    Deliver,
+    DispatchSettings,
+    Drained,
+    Event,
+    KeysRead,
+    Nacked,
+    Observed,
+    Settle,
+    Skipped,
+    TimePassed,
+)
+from pydanube.dispatch.in_flight import InFlight
+from pydanube.dispatch.members import Member
+from pydanube.dispatch.poison import DEAD_LETTER_RETRY_MS_MIN, Exhausted, Failure
+from pydanube.dispatch.range_map import Known, joined
+from pydanube.dispatch.redelivery import NEVER, Retries, is_exhausted, retry_delay_ms
+from pydanube.dispatch.settled import Settled
+from pydanube.dispatch.token_bucket import TokenBucket
+from pydanube.dispatch.undelivered import Undelivered
+from pydanube.model.ids import ConsumerId, Offset
+from pydanube.model.progress import Progress
+from pydanube.model.ranges import RangeSet
+
+
+class ReliableDispatcher(ABC):
+    """Delivers every message until it is settled, and settles nothing without a reason.
+
+    At any time an offset is in one place: undelivered, in flight, waiting for a retry, exhausted,
+    or settled. Every offset below the cursor is settled, and no settled one is delivered again.
+    What is in flight, waiting or on its way to the dead-letter topic never grows beyond the
+    window; what is exhausted and blocked is left out, since it may stay for ever.
+    """
+
+    def __init__(self, progress: Progress, settings: DispatchSettings) -> None:
+        self._settings = settings
+        self._now_ms = 0
+        self._end = 0
+        self._settled = Settled(progress.cursor, RangeSet(progress.settled))
+        self._undelivered = Undelivered(progress)
+        self._in_flight = InFlight()
+        self._retries = Retries()
+        self._exhausted = Exhausted()
+        self._bucket: TokenBucket | None = None
+        self._rate_lifts_at_ms = NEVER
+        # Nothing is due before; what is settled meanwhile may leave it too early.
+        self._timer_at_ms = NEVER
+        self._actions: list[Action] = []
+
+    def handle(self, event: Event, now_ms: int) -> list[Action]:
+        """Take one event in; `now_ms` never goes backwards."""
+        assert now_ms >= self._now_ms, "time went backwards"
+        self._now_ms = now_ms
+        actions = self._actions = []
+        match event:
+            case Available():
+                self._end = max(self._end, event.end)
+            case Acked():
+                self._settle_known(event.start, event.end)
+            case Drained():
+                self._drain(event.consumer, event.count)
+            case Nacked():
+                self._nack(event)
+            case KeysRead():
+                self._take_keys(event)
+            case ConsumerJoined():
+                self._join(event)
+            case ConsumerLeft():
+                self._leave(event.consumer)
+            case ConsumerRemoved():
+                self._remove(event.consumer)
+            case Skipped():
+                self._skip(event.start, event.end)
+            case DeadLetterStored():
+                self._answer_dead_letter(event)
+            case Configured():
+                self._configure(event.settings)
+            case TimePassed():
+                pass
+            case _:
+                assert_never(event)
+        # After the event, so that an ack that crosses with its timeout is honoured.
+        if now_ms >= self._timer_at_ms:
+            self._pass_time()
+        self._fill()
+        return actions
+
+    @property
+    def cursor(self) -> Offset:
+        """The first offset that is not settled."""
+        return Offset(self._settled.cursor)
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """When TimePassed is due, or None while nothing waits for time."""
+        timer = self._next_timer_ms()
+        return None if timer >= NEVER else timer
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages delivered and not yet settled, those that wait for a retry included."""
+        exhausted = self._exhausted.blocked_count + self._exhausted.leaving_count
+        return self._in_flight.count + self._retries.count + exhausted
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for a retry."""
+        return self._retries.count
+
+    @property
+    def blocked_count(self) -> int:
+        """Messages that are exhausted and block under the poison policy."""
+        return self._exhausted.blocked_count
+
+    # What the kinds of subscription decide.
+
+    @abstractmethod
+    def _fill(self) -> None:
+        """Deliver what can be delivered now: retries in offset order, then new messages."""
+
+    @abstractmethod
+    def _join(self, event: ConsumerJoined) -> None: ...
+
+    @abstractmethod
+    def _leave(self, consumer: ConsumerId) -> None: ...
+
+    @abstractmethod
+    def _remove(self, consumer: ConsumerId) -> None: ...
+
+    @abstractmethod
+    def _drain(self, consumer: ConsumerId, count: int) -> None: ...
+
+    @abstractmethod
+    def _take_keys(self, event: KeysRead) -> None: ...
+
+    def _after_settling(self, start: int, end: int) -> None:  # noqa: B027  # Most need nothing.
+        """Take note that messages which had been delivered are settled."""
+
+    def _after_readying(self, start: int, end: int) -> None:  # noqa: B027
+        """Take note that messages may be delivered again."""
+
+    def _take_undelivered(self, start: int, end: int) -> list[Known[int]]:
+        return self._undelivered.take(start, end)
+
+    # What they have in common.
+
+    def _room(self) -> int:
+        """Return how many new messages the window allows; below zero after it has shrunk."""
+        taken = self._in_flight.count + self._retries.count + self._exhausted.leaving_count
+        return self._settings.window - taken
+
+    def _allowance(self) -> int:
+        """Return how many messages the rate allows; if none, wake up when it does again.
+
+        To be asked only when there is something to deliver.
+        """
+        if self._settings.rate_per_second is None:
+            return maxsize
+        if self._bucket is None:
+            self._bucket = TokenBucket(self._settings.rate_per_second, self._now_ms)
+        allowance = self._bucket.allowance(self._now_ms)
+        if not allowance:
+            self._rate_lifts_at_ms = self._bucket.next_at_ms()
+            self._wake_by(self._rate_lifts_at_ms)
+        return allowance
+
+    def _wake_by(self, time_ms: int) -> None:
+        if time_ms < self._timer_at_ms:
+            self._timer_at_ms = time_ms
+
+    def _deliver(self, member: Member, start: int, end: int, attempt: int) -> None:
+        """Hand messages that are in no other place to a consumer that has room for them."""
+        count = end - start
+        assert 0 < count <= member.credit, "a consumer got more than it has room for"
+        member.credit -= count
+        if self._bucket is not None:
+            self._bucket.spend(count)
+        now_ms = self._now_ms
+        self._in_flight.add(start, end, member.id, attempt, now_ms)
+        deadline_ms = now_ms + self._settings.policy.ack_timeout_ms
+        if deadline_ms < self._timer_at_ms:
+            self._timer_at_ms = deadline_ms
+        self._actions.append(Deliver(member.id, Offset(start), Offset(end), attempt))
+        if attempt > 1:
+            self._actions.append(Observed("redelivery", count))
+
+    def _settle_known(self, start: int, end: int) -> None:
+        """Settle what was delivered, wherever it is now; all other offsets are ignored."""
+        pieces = self._in_flight.take(start, end)
+        if self._retries.count:
+            pieces += self._retries.take(start, end)
+        if self._exhausted.blocked_count or self._exhausted.leaving_count:
+            pieces += self._exhausted.take(start, end)
+        if pieces:
+            self._settle(pieces)
+
+    def _settle(self, pieces: list[Known[int]]) -> None:
+        if len(pieces) > 1:
+            pieces = joined([(at, to, 0) for at, to, _ in sorted(pieces)])
+        for start, end, _ in pieces:
+            self._settled.add(start, end)
+            self._actions.append(Settle(Offset(start), Offset(end)))
+            self._after_settling(start, end)
+
+    def _skip(self, start: int, end: int) -> None:
+        self._settle_known(start, end)
+        for at, to, _ in self._take_undelivered(start, end):
+            self._settled.add(at, to)
+            self._actions.append(Settle(Offset(at), Offset(to)))
+
+    def _nack(self, event: Nacked) -> None:
+        pieces = self._in_flight.take(event.start, event.end)
+        if pieces:
+            self._actions.append(Observed("nack", _count(pieces)))
+            self._fail(pieces, event.delay_ms, event.reason)
+
+    def _fail(self, pieces: list[Known[int]], delay_ms: int, reason: str | None) -> None:
+        policy = self._settings.policy
+        for start, end, attempts in joined(pieces):
+            if is_exhausted(policy, attempts):
+                self._actions.append(Observed("exhausted", end - start))
+                if policy.poison_policy != "Drop":
+                    self._count(start, end, attempts)
+                self._give_up(start, end, Failure(attempts, reason))
+            else:
+                self._count(start, end, attempts)
+                wait_ms = retry_delay_ms(policy, attempts, delay_ms)
+                self._retry(start, end, attempts, wait_ms)
+
+    def _retry(self, start: int, end: int, attempts: int, wait_ms: int) -> None:
+        if wait_ms > 0:
+            self._retries.schedule(start, end, attempts, self._now_ms + wait_ms)
+            self._wake_by(self._now_ms + wait_ms)
+        else:
+            self._make_ready(start, end, attempts)
+
+    def _make_ready(self, start: int, end: int, attempts: int) -> None:
+        self._retries.make_ready(start, end, attempts)
+        self._after_readying(start, end)
+
+    def _take_back(self, consumer: ConsumerId) -> None:
+        """Have all that is out with a consumer delivered again at once.
+
+        The lost attempt is counted, but a disconnect says nothing against the message, so it
+        never exhausts it.
+        """
+        for start, end, attempts in joined(self._in_flight.take_from(consumer)):
+            self._count(start, end, attempts)
+            self._make_ready(start, end, attempts)
+
+    def _count(self, start: int, end: int, attempts: int) -> None:
+        self._actions.append(Count(Offset(start), Offset(end), attempts))
+
+    def _give_up(self, start: int, end: int, failure: Failure) -> None:
+        """Treat exhausted messages by the poison policy."""
+        match self._settings.policy.poison_policy:
+            case "Drop":
+                self._settle([(start, end, failure.attempts)])
+            case "Block":
+                self._exhausted.block(start, end, failure)
+            case "DeadLetter":
+                for offset in range(start, end):
+                    self._ask_dead_letter(offset, failure)
+
+    def _ask_dead_letter(self, offset: int, failure: Failure) -> None:
+        self._exhausted.ask(offset, failure)
+        self._actions.append(DeadLetter(Offset(offset), failure.attempts, failure.reason))
+
+    def _answer_dead_letter(self, event: DeadLetterStored) -> None:
+        failure = self._exhausted.answer(event.offset)
+        if failure is None:
+            return
+        if event.stored:
+            self._settle([(event.offset, event.offset + 1, failure.attempts)])
+            return
+        policy = self._settings.policy
+        if policy.poison_policy == "DeadLetter" and is_exhausted(policy, failure.attempts):
+            wait_ms = max(policy.base_redelivery_delay_ms, DEAD_LETTER_RETRY_MS_MIN)
+            self._exhausted.ask_again_at(event.offset, failure, self._now_ms + wait_ms)
+            self._wake_by(self._now_ms + wait_ms)
+        else:
+            self._judge_again(event.offset, event.offset + 1, failure)
+
+    def _judge_again(self, start: int, end: int, failure: Failure) -> None:
+        """Treat messages that were exhausted under an earlier policy by the present one."""
+        if is_exhausted(self._settings.policy, failure.attempts):
+            self._give_up(start, end, failure)
+        else:
+            self._make_ready(start, end, failure.attempts)
+
+    def _configure(self, settings: DispatchSettings) -> None:
+        self._settings = settings
+        rate = settings.rate_per_second
+        if rate is None:
+            self._bucket = None
+        elif self._bucket is not None:
+            self._bucket.change_rate(rate, self._now_ms)
+        for start, end, failure in self._exhausted.take_undecided():
+            self._judge_again(start, end, failure)
+        self._rate_lifts_at_ms = NEVER
+        # Deadlines may have moved into the past.
+        self._timer_at_ms = self._next_timer_ms()
+
+    def _pass_time(self) -> None:
+        """Do all that is due."""
+        now_ms = self._now_ms
+        late = self._in_flight.take_delivered_before(now_ms - self._settings.policy.ack_timeout_ms)
+        if late:
+            self._actions.append(Observed("ack_timeout", _count(late)))
+            self._fail(late, 0, "ack timeout")
+        for start, end, attempts in self._retries.take_due(now_ms):
+            self._make_ready(start, end, attempts)
+        for start, _, failure in self._exhausted.take_due(now_ms):
+            self._ask_dead_letter(start, failure)
+        self._rate_lifts_at_ms = NEVER
+        self._timer_at_ms = self._next_timer_ms()
+
+    def _next_timer_ms(self) -> int:
+        timer = self._in_flight.oldest_ms + self._settings.policy.ack_timeout_ms
+        if self._retries.count:
+            timer = min(timer, self._retries.next_due_ms())
+        if self._exhausted.leaving_count:
+            timer = min(timer, self._exhausted.next_due_ms())
+        return min(timer, self._rate_lifts_at_ms, NEVER)
+
+
+def _count(pieces: list[Known[int]]) -> int:
+    return sum(end - start for start, end, _ in pieces)
