@@ -28,7 +28,8 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Limit, Meta(description="Consumers of a subscription.")
     ] = None
     max_publish_rate: Annotated[
-        Limit, Meta(description="Messages a second a topic accepts; more are refused.")
+        Limit,
+        Meta(description="Messages a second a topic takes; faster producers wait."),
     ] = None
     max_subscription_dispatch_rate: Annotated[
         Limit,
