@@ -225,8 +225,13 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if host is not None:
                 check_bind_host(host, f"broker.{name}")
 
+    @property
+    def journal_directory(self) -> str:
+        """Where the journal lies; beside the metadata unless the storage section says where."""
+        return self.storage.journal_root or f"{self.meta_store.data_dir.rstrip('/')}-wal"
+
     def _metadata_and_journal_lie_apart(self) -> None:
-        if self.meta_store.data_dir.rstrip("/") == self.storage.local_wal_root.rstrip("/"):
+        if self.meta_store.data_dir.rstrip("/") == self.journal_directory.rstrip("/"):
             raise InvalidConfig(
                 "meta_store.data_dir and storage.local_wal_root must be different directories"
             )
@@ -320,6 +325,11 @@ def _refuse_the_unsupported(config: BrokerConfig) -> None:
     if config.storage.mode != "local":
         raise NotSupported(
             f"storage.mode: {config.storage.mode} is not in this version; use storage.mode: local"
+        )
+    if config.storage.write_buffer is not None:
+        raise NotSupported(
+            "storage.write_buffer is not in this version; leave it out, for what is acknowledged "
+            "is on disk already"
         )
 
 
