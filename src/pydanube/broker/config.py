@@ -227,8 +227,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def journal_directory(self) -> str:
-        """Where the journal lies; beside the metadata unless the storage section says where."""
-        return self.storage.journal_root or f"{self.meta_store.data_dir.rstrip('/')}-wal"
+        """Where the journal lies."""
+        return self.storage.journal_root or "./danube-data/wal"
 
     def _metadata_and_journal_lie_apart(self) -> None:
         if self.meta_store.data_dir.rstrip("/") == self.journal_directory.rstrip("/"):
