@@ -1,0 +1,31 @@
+"""The engine that carries calls over HTTP/2 by itself."""
+
+import ssl
+
+from typing_extensions import override
+
+from pydanube.runtime.clock import Clock, SystemClock
+from pydanube.wire.calls import Engine, HandlerTable
+from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.server import Http2Server
+
+
+class Http2Engine(Engine):
+    """Serves handler tables, each on its own port, all with the same limits and certificate."""
+
+    def __init__(
+        self,
+        *,
+        limits: Http2Limits | None = None,
+        clock: Clock | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._limits = limits or Http2Limits()
+        self._clock = clock or SystemClock()
+        self._tls = tls
+
+    @override
+    async def serve(self, table: HandlerTable, host: str, port: int) -> Http2Server:
+        server = Http2Server(table, self._limits, self._clock)
+        await server.listen(host, port, self._tls)
+        return server

@@ -1,0 +1,270 @@
+"""The receiving half of a connection: bytes become whole frames and header blocks, or faults.
+
+No I/O happens here: `receive` takes bytes and the time, and what must be written collects in `out`.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from pydanube.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
+from pydanube.wire.http2.frames import (
+    ACK,
+    CONTINUATION,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEADER,
+    HAS_PRIORITY,
+    HEADER_BYTES,
+    PADDED,
+    PREFACE,
+    SETTINGS,
+    STREAM_ID_MAX,
+    UINT32,
+    CutFrame,
+    goaway_frame,
+    reset_frame,
+    unpadded,
+)
+from pydanube.wire.http2.limits import HANDSHAKE_BYTES_MAX, Allowance, Http2Limits
+from pydanube.wire.http2.outgoing import Outgoing
+from pydanube.wire.http2.streams import Stream
+
+AnyStream = TypeVar("AnyStream", bound=Stream)
+FrameHandler = Callable[[int, int, bytes, int, int], None]
+"""Takes flags, stream id, the bytes read, and where in them the payload starts and ends."""
+
+RESETS_REMEMBERED_MAX: Final = 4_096
+"""Streams we have reset, whose late frames are no fault of the peer."""
+
+
+class Incoming(Outgoing[AnyStream]):
+    """Reads frames, and decides what a fault costs.
+
+    Whatever the bytes, `receive` raises nothing: a fault of the peer ends in RST_STREAM, or in
+    GOAWAY and `finished`, after which the driver writes `out` and closes the transport. No more
+    than one frame and one header block are held, and before the peer's SETTINGS 8 KiB at most.
+    """
+
+    def __init__(
+        self, limits: Http2Limits, now_ms: int, output_ready: Callable[[], None], preface: bytes
+    ) -> None:
+        super().__init__(output_ready)
+        self.limits = limits
+        self.finished = False
+        """Nothing more is read; what is in `out` is the last word."""
+        self.fault: ConnectionFault | None = None
+        """Why we gave the connection up."""
+        self.settings_seen = False
+        self.heard_ms = self._now_ms = now_ms
+        self._preface = preface
+        self._cut = CutFrame(HANDSHAKE_BYTES_MAX - len(PREFACE) - HEADER_BYTES)
+        self._is_cut = False
+        self._reset_here: dict[int, None] = {}
+        self._block_stream_id = 0
+        self._block_flags = 0
+        self._block = bytearray()
+        self._block_frames = 0
+        self._depends_on_itself = False
+        self._resets = Allowance(limits.resets_burst, limits.resets_per_second)
+        self._usual_handlers: dict[int, FrameHandler] = {}
+        self._handlers: dict[int, FrameHandler] = {SETTINGS: self._on_first_settings}
+        self._otherwise: FrameHandler = self._on_anything_before_settings
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Carry out everything that `data` completes; `now_ms` never goes backwards."""
+        if self.finished:
+            return
+        self._now_ms = self.heard_ms = now_ms
+        self._receiving = True
+        try:
+            self._receive(data)
+        except ConnectionFault as fault:
+            self.fail(fault)
+        finally:
+            self._receiving = False
+
+    def _receive(self, data: bytes) -> None:
+        position = self._read_preface(data) if self._preface else 0
+        if self._is_cut:
+            position = self._cut.fill(data, position)
+            whole = self._cut.take()
+            if whole is None:
+                return
+            self._is_cut = False
+            self._read_frames(whole, 0)
+        position = self._read_frames(data, position)
+        if position < len(data) and not self.finished:
+            self._cut.keep(data, position)
+            self._is_cut = True
+
+    def _read_preface(self, data: bytes) -> int:
+        """Compare with what is left of the preface; return the position behind it."""
+        expected = self._preface
+        if not expected.startswith(data[: len(expected)]):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")
+        self._preface = expected[len(data) :]
+        return min(len(data), len(expected))
+
+    def _read_frames(self, data: bytes, position: int) -> int:
+        """Carry out the whole frames from `position`; return where the first cut one starts."""
+        size = len(data)
+        unpack = FRAME_HEADER.unpack_from
+        while True:
+            try:
+                while size - position >= HEADER_BYTES and not self.finished:
+                    length_and_kind, flags, stream_id = unpack(data, position)
+                    start = position + HEADER_BYTES
+                    end = start + (length_and_kind >> 8)
+                    if end > size:
+                        return position
+                    if end - start > self._cut.payload_bytes_max:
+                        self._cut.check_length(end - start)
+                    position = end
+                    handle = self._handlers.get(length_and_kind & 0xFF, self._otherwise)
+                    handle(flags, stream_id & STREAM_ID_MAX, data, start, end)
+            except StreamFault as fault:
+                self._answer_stream_fault(fault)
+            else:
+                return position
+
+    def _answer_stream_fault(self, fault: StreamFault) -> None:
+        # A peer can provoke resets as well as send them; both cost us the same.
+        self._spend(self._resets, "too many streams are reset")
+        self._reset(fault.stream_id, fault.code)
+
+    def _reset(self, stream_id: int, code: ErrorCode) -> None:
+        """End a stream from our side, at once, and put up with what is still under way to it."""
+        self._write(reset_frame(stream_id, code))
+        self._remember_reset(stream_id)
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self._forget(stream)
+            stream.local_closed = stream.remote_closed = True
+            self._gone(stream, code)
+
+    def _remember_reset(self, stream_id: int) -> None:
+        if len(self._reset_here) >= RESETS_REMEMBERED_MAX:
+            del self._reset_here[next(iter(self._reset_here))]
+        self._reset_here[stream_id] = None
+
+    def fail(self, fault: ConnectionFault) -> None:
+        """Give the connection up: GOAWAY, and not a byte more is read."""
+        if self.finished:
+            return
+        self.fault = fault
+        self._write(goaway_frame(self._last_peer_stream_id(), fault.code, fault.text))
+        self._finish_connection()
+
+    def connection_lost(self) -> None:
+        """Give the connection up without a word: there is nobody to hear it."""
+        if not self.finished:
+            self._finish_connection()
+
+    def _finish_connection(self) -> None:
+        self.finished = True
+        self._handlers = self._usual_handlers = {}
+        for stream in list(self.streams.values()):
+            self._forget(stream)
+            stream.local_closed = stream.remote_closed = True
+            self._gone(stream, None)
+
+    def _spend(self, allowance: Allowance, reproach: str) -> None:
+        if not allowance.take(self._now_ms):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reproach)
+
+    def _fault_of(self, stream_id: int, code: ErrorCode, text: str) -> Exception:
+        """Return a fault of one stream; of the connection if the stream does not exist yet."""
+        if self._is_idle(stream_id):
+            return ConnectionFault(code, text)
+        return StreamFault(stream_id, code, text)
+
+    def _on_anything_before_settings(
+        self, flags: int, stream_id: int, data: bytes, start: int, end: int
+    ) -> None:
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+
+    def _on_first_settings(
+        self, flags: int, stream_id: int, data: bytes, start: int, end: int
+    ) -> None:
+        if flags & ACK:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        self._handlers = self._usual_handlers
+        self._otherwise = self._on_unknown
+        self._cut.payload_bytes_max = self.limits.payload_bytes_max
+        self.settings_seen = True
+        self._on_settings(flags, stream_id, data, start, end)
+
+    def _on_headers(self, flags: int, stream_id: int, data: bytes, start: int, end: int) -> None:
+        self._depends_on_itself = False
+        if flags & PADDED:
+            start, end = unpadded(data, start, end)
+        if flags & HAS_PRIORITY:
+            if end - start < 5:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "HEADERS is cut")
+            dependency = UINT32.unpack_from(data, start)[0] & STREAM_ID_MAX
+            self._depends_on_itself = dependency == stream_id
+            start += 5
+        if end - start > self.limits.header_block_bytes_max:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
+        if flags & END_HEADERS:
+            self._block_arrived(stream_id, flags & END_STREAM, data[start:end])
+            return
+        self._block_stream_id = stream_id
+        self._block_flags = flags
+        self._block = bytearray(data[start:end])
+        self._block_frames = 0
+        self._handlers = {CONTINUATION: self._on_continuation}
+        self._otherwise = self._on_interrupted_block
+
+    def _on_continuation(
+        self, flags: int, stream_id: int, data: bytes, start: int, end: int
+    ) -> None:
+        if stream_id != self._block_stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
+        self._block_frames += 1
+        self._block += data[start:end]
+        if (
+            self._block_frames > self.limits.continuations_max
+            or len(self._block) > self.limits.header_block_bytes_max
+        ):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block is too long")
+        if flags & END_HEADERS:
+            self._handlers = self._usual_handlers
+            self._otherwise = self._on_unknown
+            block, self._block = bytes(self._block), bytearray()
+            self._block_arrived(stream_id, self._block_flags & END_STREAM, block)
+
+    def _on_interrupted_block(
+        self, flags: int, stream_id: int, data: bytes, start: int, end: int
+    ) -> None:
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
+
+    def _on_lonely_continuation(
+        self, flags: int, stream_id: int, data: bytes, start: int, end: int
+    ) -> None:
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION continues nothing")
+
+    @abstractmethod
+    def _on_settings(self, flags: int, stream_id: int, data: bytes, start: int, end: int) -> None:
+        """Carry out SETTINGS."""
+
+    @abstractmethod
+    def _on_unknown(self, flags: int, stream_id: int, data: bytes, start: int, end: int) -> None:
+        """Carry out a frame of a kind that RFC 9113 does not know."""
+
+    @abstractmethod
+    def _block_arrived(self, stream_id: int, end_stream: int, block: bytes) -> None:
+        """Carry out a whole header block."""
+
+    @abstractmethod
+    def _is_idle(self, stream_id: int) -> bool:
+        """Tell whether neither end has opened the stream yet; 0 never is."""
+
+    @abstractmethod
+    def _last_peer_stream_id(self) -> int:
+        """Return the last stream of the peer that was looked at."""
+
+    @abstractmethod
+    def _gone(self, stream: AnyStream, code: int | None) -> None:
+        """Tell the application that a stream was reset, or (None) its connection ended."""

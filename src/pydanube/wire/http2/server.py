@@ -1,0 +1,126 @@
+"""A port that serves a handler table over HTTP/2."""
+
+import asyncio
+import ssl
+from collections import Counter
+from typing import Final
+
+from typing_extensions import override
+
+from pydanube.observability.logging import get_logger
+from pydanube.runtime.clock import Clock, Timer
+from pydanube.runtime.tasks import TaskScope
+from pydanube.wire.calls import HandlerTable, Server
+from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.server_connection import Registry, ServerConnection
+
+TICK_SECONDS: Final = 1.0
+_BACKLOG: Final = 1_024
+
+_log = get_logger(__name__)
+
+
+class Http2Server(Server, Registry):
+    """Owns the listener, its connections, and the tasks of their calls."""
+
+    def __init__(self, table: HandlerTable, limits: Http2Limits, clock: Clock) -> None:
+        self._table = table
+        self._limits = limits
+        self._clock = clock
+        self._scope = TaskScope(_report)
+        self._connections: dict[ServerConnection, None] = {}
+        self._per_address: Counter[str] = Counter()
+        self._all_gone = asyncio.Event()
+        self._all_gone.set()
+        self._ticking: Timer | None = None
+        self._listener: asyncio.Server
+        self._port = 0
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        """Start to accept (OSError when the address is taken)."""
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._connection,
+                host,
+                port,
+                ssl=tls,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=self._limits.handshake_seconds_max if tls else None,
+            )
+        except OSError as error:
+            shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            raise OSError(error.errno, f"cannot listen on {shown}: {error.strerror}") from error
+        self._port = self._listener.sockets[0].getsockname()[1]
+        self._tick_later()
+
+    def _connection(self) -> ServerConnection:
+        return ServerConnection(self._limits, self._table, self._scope, self._clock, self)
+
+    @property
+    @override
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def connection_count(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    @override
+    def admit(self, connection: ServerConnection) -> bool:
+        if (
+            len(self._connections) >= self._limits.connections_max
+            or self._per_address[connection.address] >= self._limits.connections_per_address_max
+        ):
+            return False
+        self._connections[connection] = None
+        self._per_address[connection.address] += 1
+        self._all_gone.clear()
+        return True
+
+    @override
+    def dismiss(self, connection: ServerConnection) -> None:
+        if connection not in self._connections:
+            return
+        del self._connections[connection]
+        self._per_address[connection.address] -= 1
+        if not self._per_address[connection.address]:
+            del self._per_address[connection.address]
+        if not self._connections:
+            self._all_gone.set()
+
+    @override
+    async def stop(self, grace_seconds: float) -> None:
+        self._listener.close()
+        for connection in list(self._connections):
+            connection.leave("the server stops")
+        await self._wait_until_gone(grace_seconds)
+        await self._scope.close()
+        for connection in list(self._connections):
+            connection.cut()
+        await self._wait_until_gone(TICK_SECONDS)
+        for connection in list(self._connections):
+            connection.abort()
+        await self._listener.wait_closed()
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    async def _wait_until_gone(self, seconds: float) -> None:
+        timer = self._clock.call_later(seconds, self._all_gone.set)
+        await self._all_gone.wait()
+        timer.cancel()
+        if self._connections:
+            self._all_gone.clear()
+
+    def _tick_later(self) -> None:
+        self._ticking = self._clock.call_later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for connection in list(self._connections):
+            connection.tick(now_ms)
+        self._tick_later()
+
+
+def _report(name: str, failure: BaseException) -> None:
+    _log.error("a call's task failed", path=name, error=failure)

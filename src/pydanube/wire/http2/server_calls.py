@@ -1,0 +1,199 @@
+"""Handlers at work for one connection: plain calls, tasks, deadlines and back-pressure."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final
+
+from typing_extensions import override
+
+from pydanube.observability.logging import get_logger
+from pydanube.runtime.clock import Clock, Timer
+from pydanube.runtime.tasks import TaskScope
+from pydanube.wire.calls import (
+    CallRefused,
+    DirectHandler,
+    HandlerTable,
+    StatusCode,
+    StreamHandler,
+    UnaryHandler,
+)
+from pydanube.wire.http2.deadlines import Deadlines
+from pydanube.wire.http2.limits import KIB, Http2Limits
+from pydanube.wire.http2.server_codec import ServerApplication, ServerCodec
+from pydanube.wire.http2.server_replies import ServerStream
+
+UNEXPECTED: Final = "the broker failed to carry out the call; its log says why"
+
+_BYTES_PER_TURN: Final = 256 * KIB
+"""A stream handler that never waits is made to, after so much, so that others get their turn."""
+
+_log = get_logger(__name__)
+
+
+class ServerCalls(ServerApplication):
+    """Runs the handlers that the requests of one connection ask for.
+
+    A direct handler is called on the spot. The others become tasks of `scope`, cancelled when the
+    caller goes away or its deadline passes. A stream handler is asked for more only when what it
+    gave has been sent.
+    """
+
+    def __init__(
+        self,
+        limits: Http2Limits,
+        table: HandlerTable,
+        peer: str,
+        scope: TaskScope,
+        clock: Clock,
+        flush_soon: Callable[[], None],
+    ) -> None:
+        self.codec = ServerCodec(limits, table, peer, self, clock.monotonic_ms())
+        self._scope = scope
+        self._clock = clock
+        self._flush_soon = flush_soon
+        self._crowded_bytes = limits.outgoing_bytes_max // 2
+        self._crowd: deque[asyncio.Future[None]] = deque()
+        """Stream handlers that wait until the connection as a whole has less to send."""
+        self._deadlines = Deadlines(self.codec.streams.__contains__)
+        self._timer: Timer | None = None
+        self._timer_due_ms = 0.0
+
+    @override
+    def output_ready(self) -> None:
+        self._flush_soon()
+
+    @override
+    def request_arrived(self, stream: ServerStream, message: bytes) -> None:
+        head = stream.head
+        if head.direct is not None:
+            self._call_directly(head.direct, stream, message)
+        elif head.unary is not None:
+            self._scope.start(self._run_unary(head.unary, stream, message), head.call.path)
+        else:
+            assert head.stream is not None, "a request without a handler was refused before"
+            self._scope.start(self._run_stream(head.stream, stream, message), head.call.path)
+        if head.timeout_ms is not None and not stream.local_closed:
+            self._deadlines.add(stream.id, stream.started_ms + head.timeout_ms)
+            self._set_timer()
+
+    def _call_directly(self, handler: DirectHandler, stream: ServerStream, message: bytes) -> None:
+        try:
+            handler(message, stream.head.call, stream)
+        except Exception as error:  # noqa: BLE001 - The outermost frame of a call.
+            self._refuse_unexpected(stream, error)
+
+    async def _run_unary(self, handler: UnaryHandler, stream: ServerStream, message: bytes) -> None:
+        async def answer() -> None:
+            stream.send(await handler(message, stream.head.call))
+
+        await self._guard(stream, answer)
+
+    async def _run_stream(
+        self, handler: StreamHandler, stream: ServerStream, message: bytes
+    ) -> None:
+        async def answer() -> None:
+            groups = await handler(message, stream.head.call)
+            try:
+                await self._send_all(stream, groups)
+            finally:
+                # An iterator need not be a generator; only one that can be closed is.
+                close: Callable[[], Awaitable[None]] | None = getattr(groups, "aclose", None)
+                if close is not None:
+                    await close()
+
+        await self._guard(stream, answer)
+
+    async def _guard(self, stream: ServerStream, answer: Callable[[], Awaitable[None]]) -> None:
+        """Carry a call out in this task, and see to it that it is answered in any case."""
+        if stream.local_closed:
+            return
+        task = stream.work = asyncio.current_task()
+        assert task is not None, "handlers run in tasks"
+        try:
+            await answer()
+        except CallRefused as refusal:
+            stream.refuse(refusal.code, refusal.text)
+        except asyncio.CancelledError:
+            # The caller or the server gave up, or what the handler itself waited for was cancelled.
+            stream.refuse(StatusCode.UNAVAILABLE, "the broker gave the call up")
+            if task.cancelling():
+                raise
+        except Exception as error:  # noqa: BLE001 - The outermost frame of a call.
+            self._refuse_unexpected(stream, error)
+        finally:
+            stream.work = None
+
+    def _refuse_unexpected(self, stream: ServerStream, error: Exception) -> None:
+        _log.error("unexpected error", path=stream.head.call.path, error=error)
+        stream.refuse(StatusCode.INTERNAL, UNEXPECTED)
+
+    async def _send_all(self, stream: ServerStream, groups: AsyncIterator[Sequence[bytes]]) -> None:
+        codec = self.codec
+        if stream.local_closed:
+            return
+        codec.start_reply(stream)
+        sent_bytes = 0
+        async for group in groups:
+            if stream.local_closed:
+                return  # The caller has gone, and the handler made nothing of being cancelled.
+            codec.send_messages(stream, group)
+            sent_bytes += sum(map(len, group))
+            if stream.queue is not None:
+                await self._until_drained(stream)
+                sent_bytes = 0
+            elif sent_bytes >= _BYTES_PER_TURN:
+                # By then what was sent is with the transport, which may call for a pause.
+                await self._clock.sleep(0)
+                sent_bytes = 0
+        if not stream.local_closed:
+            codec.end_reply(stream)
+
+    async def _until_drained(self, stream: ServerStream) -> None:
+        loop = asyncio.get_running_loop()
+        stream.drained = loop.create_future()
+        await stream.drained
+        while self.codec.queued_bytes > self._crowded_bytes:
+            turn = loop.create_future()
+            self._crowd.append(turn)
+            await turn
+
+    @override
+    def stream_drained(self, stream: ServerStream) -> None:
+        if stream.drained is not None and not stream.drained.done():
+            stream.drained.set_result(None)
+        if self.codec.queued_bytes <= self._crowded_bytes:
+            for turn in self._crowd:
+                if not turn.done():
+                    turn.set_result(None)
+            self._crowd.clear()
+
+    @override
+    def caller_gone(self, stream: ServerStream) -> None:
+        if stream.work is not None:
+            stream.work.cancel()
+
+    def _set_timer(self) -> None:
+        due_ms = self._deadlines.next_ms()
+        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        wait_seconds = max(0.0, due_ms - self._clock.monotonic_ms()) / 1000
+        self._timer = self._clock.call_later(wait_seconds, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        for stream_id in self._deadlines.take_due(self._clock.monotonic_ms()):
+            stream = self.codec.streams[stream_id]
+            stream.refuse(StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
+            self.caller_gone(stream)
+        self._set_timer()
+
+    def close(self) -> None:
+        """Cancel every call: the connection is gone."""
+        self.codec.connection_lost()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

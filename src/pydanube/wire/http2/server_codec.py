@@ -1,0 +1,273 @@
+"""The server's end of a connection: requests in, replies out, no I/O."""
+
+from collections import deque
+from typing import Final, Protocol
+
+from typing_extensions import override
+
+from pydanube.wire.calls import CallRefused, HandlerTable, StatusCode
+from pydanube.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
+from pydanube.wire.http2.flow import LargeRequests
+from pydanube.wire.http2.frames import window_update_frame
+from pydanube.wire.http2.grpc_framing import PREFIX, PREFIX_BYTES, MessageReader
+from pydanube.wire.http2.header_blocks import HeaderBlocks
+from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.requests import MalformedHeaders, check_trailers
+from pydanube.wire.http2.server_heads import head_builder
+from pydanube.wire.http2.server_replies import Replies, ServerStream
+
+SKIPPED_RANGES_MAX: Final = 16
+
+
+class ServerApplication(Protocol):
+    """Whom the codec tells what happened."""
+
+    def request_arrived(self, stream: ServerStream, message: bytes) -> None:
+        """Take a whole request; it must be answered sooner or later, and may be at once."""
+
+    def caller_gone(self, stream: ServerStream) -> None:
+        """Stop working for a call: nobody waits for the answer."""
+
+    def stream_drained(self, stream: ServerStream) -> None:
+        """Go on with a call whose messages have all been sent."""
+
+    def output_ready(self) -> None:
+        """Write `out` soon: something has come into it outside of `receive`."""
+
+
+class ServerCodec(Replies):
+    """Serves a handler table's calls to one peer.
+
+    A request is handed over when it is whole. What a peer can make us hold is bounded by the
+    limits: frames, header blocks, unfinished requests, and replies it does not read.
+    """
+
+    def __init__(
+        self,
+        limits: Http2Limits,
+        table: HandlerTable,
+        peer: str,
+        application: ServerApplication,
+        now_ms: int,
+    ) -> None:
+        super().__init__(limits, now_ms, application.output_ready)
+        self.requests = 0
+        """How many whole requests have arrived."""
+        self._application = application
+        self._opened_ms = now_ms
+        self._slow_since_ms: int | None = None
+        self._last_stream_id = 0
+        self._skipped: deque[range] = deque(maxlen=SKIPPED_RANGES_MAX)
+        """Streams the peer left out; they count as closed, but using one is another fault."""
+        self._blocks = HeaderBlocks(limits.header_list_bytes_max, head_builder(table, peer))
+        self._large = LargeRequests(limits.large_request_bytes_max)
+        self._held_bytes = 0
+        self._message_bytes_max = limits.message_bytes_max
+
+    @override
+    def _block_arrived(self, stream_id: int, end_stream: int, block: bytes) -> None:
+        if stream_id <= self._last_stream_id or not stream_id & 1:
+            self._trailers_arrived(stream_id, end_stream, block)
+            return
+        if stream_id > self._last_stream_id + 2:
+            self._skipped.append(range(self._last_stream_id + 1, stream_id))
+        self._last_stream_id = stream_id
+        head = self._blocks.known.get(block)
+        if head is None:
+            try:
+                head = self._blocks.head(block)
+            except MalformedHeaders as fault:
+                raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, str(fault)) from None
+        if self._depends_on_itself:
+            raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "it depends on itself")
+        if self.leaving or len(self.streams) >= self.limits.streams_max or self._is_behind():
+            self._refuse_stream(stream_id)
+            return
+        stream = ServerStream(
+            stream_id, self.peer.initial_window, self.limits.stream_window_bytes, self
+        )
+        stream.head = head
+        stream.started_ms = self._now_ms
+        self.streams[stream_id] = stream
+        if not head.is_simple:
+            stream.simple = False
+            stream.length_left = head.content_length
+        if end_stream:
+            stream.remote_closed = True
+        if head.refusal is not None:
+            self._answer_without_message(stream, head.refusal)
+        elif end_stream:
+            self._request_ended(stream)
+
+    def _is_behind(self) -> bool:
+        """Tell whether the peer leaves so much unread that it gets no new calls."""
+        return self.queued_bytes > self.limits.outgoing_bytes_max
+
+    def _refuse_stream(self, stream_id: int) -> None:
+        """Say that a request was not looked at, so that the client may repeat it elsewhere."""
+        allowance = self._idle if self.leaving else self._resets
+        self._spend(allowance, "too many streams are refused")
+        self._reset(stream_id, ErrorCode.REFUSED_STREAM)
+
+    def _trailers_arrived(self, stream_id: int, end_stream: int, block: bytes) -> None:
+        """Carry out a header block of a stream that has begun."""
+        if not stream_id & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the stream is not the client's")
+        fields = self._blocks.fields(block)
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            if any(stream_id in skipped for skipped in self._skipped):
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "streams start out of order")
+            if stream_id not in self._reset_here:
+                raise ConnectionFault(ErrorCode.STREAM_CLOSED, "the stream has ended")
+            self._spend(self._idle, "too many frames that change nothing")
+            return
+        if stream.remote_closed:
+            raise StreamFault(stream_id, ErrorCode.STREAM_CLOSED, "the request has ended")
+        try:
+            check_trailers(fields)
+        except MalformedHeaders as fault:
+            raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, str(fault)) from None
+        if not end_stream or self._depends_on_itself:
+            raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "headers within a request")
+        stream.remote_closed = True
+        self._request_ended(stream)
+
+    @override
+    def _data_arrived(self, stream: ServerStream, data: bytes, start: int, end: int) -> None:
+        if stream.simple and stream.remote_closed and end - start >= PREFIX_BYTES:
+            compressed, length = PREFIX.unpack_from(data, start)
+            if (
+                not compressed
+                and start + PREFIX_BYTES + length == end
+                and length <= self._message_bytes_max
+            ):
+                self.requests += 1
+                self._application.request_arrived(stream, data[start + PREFIX_BYTES : end])
+                return
+        stream.simple = False
+        if stream.length_left is not None:
+            stream.length_left -= end - start
+            if stream.length_left < 0:
+                raise StreamFault(stream.id, ErrorCode.PROTOCOL_ERROR, "content-length is exceeded")
+        if stream.head.is_grpc:
+            self._piece_arrived(stream, data, start, end)
+        if stream.local_closed:
+            return
+        if stream.remote_closed:
+            self._request_ended(stream)
+        elif not stream.head.is_grpc and stream.receive_left < self.limits.stream_window_bytes // 2:
+            self._answer_not_grpc(stream)
+
+    def _piece_arrived(self, stream: ServerStream, data: bytes, start: int, end: int) -> None:
+        """Take a piece of a message, or several messages where one is allowed."""
+        reader = stream.reader
+        if reader is None:
+            reader = stream.reader = MessageReader(
+                stream.head.encoding, self._message_bytes_max, self.limits.unpacked_ratio_max
+            )
+        try:
+            for message in reader.feed(data, start, end):
+                if stream.message is not None:
+                    raise CallRefused(StatusCode.INTERNAL, "the request holds several messages")
+                stream.message = message
+        except CallRefused as refusal:
+            self.refuse(stream, refusal.code, refusal.text)
+            return
+        held = reader.held_bytes + (0 if stream.message is None else len(stream.message))
+        self._held_bytes += held - stream.held_bytes
+        stream.held_bytes = held
+        if self._held_bytes > self.limits.request_bytes_buffered_max:
+            self._refuse_stream(stream.id)
+        elif reader.missing_bytes > stream.receive_left:
+            self._large.ask(stream.id, reader.missing_bytes - stream.receive_left)
+            self._give_windows()
+
+    def _give_windows(self) -> None:
+        for stream_id, count in self._large.give():
+            self.streams[stream_id].receive_left += count
+            self._write(window_update_frame(stream_id, count))
+
+    def _request_ended(self, stream: ServerStream) -> None:
+        if stream.length_left:
+            raise StreamFault(stream.id, ErrorCode.PROTOCOL_ERROR, "content-length is not reached")
+        message, stream.message = stream.message, None
+        if not stream.head.is_grpc:
+            self._answer_not_grpc(stream)
+        elif message is None or (stream.reader is not None and stream.reader.held_bytes):
+            self.refuse(stream, StatusCode.INTERNAL, "the request holds no whole message")
+        else:
+            self._release_request(stream)
+            self.requests += 1
+            self._application.request_arrived(stream, message)
+
+    @override
+    def _release_request(self, stream: ServerStream) -> None:
+        if stream.reader is not None:
+            stream.reader = None
+            self._held_bytes -= stream.held_bytes
+            stream.held_bytes = 0
+            self._large.end(stream.id)
+            self._give_windows()
+
+    @override
+    def _gone(self, stream: ServerStream, code: int | None) -> None:
+        self._application.caller_gone(stream)
+
+    @override
+    def _drained(self, stream: ServerStream) -> None:
+        self._application.stream_drained(stream)
+
+    @override
+    def _is_idle(self, stream_id: int) -> bool:
+        return stream_id > self._last_stream_id or not stream_id & 1
+
+    @override
+    def _last_peer_stream_id(self) -> int:
+        return self._last_stream_id
+
+    @override
+    def _peer_leaves(self, last_stream_id: int, code: int) -> None:
+        """Let its calls end; it has said that it starts no more."""
+
+    @override
+    def release(self) -> None:
+        self._slow_since_ms = None
+        super().release()
+
+    def tick(self, now_ms: int) -> None:
+        """Find out who takes too long; about once a second."""
+        if self.finished:
+            return
+        self._now_ms = now_ms
+        try:
+            self._check_handshake()
+            self._check_requests()
+            self._check_reader()
+            self._check_alive()
+        except ConnectionFault as fault:
+            self.fail(fault)
+
+    def _check_handshake(self) -> None:
+        age = (self._now_ms - self._opened_ms) / 1000
+        if not self.settings_seen and age > self.limits.handshake_seconds_max:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "the handshake takes too long")
+        if not self.requests and age > self.limits.first_request_seconds_max:
+            if self.streams:
+                raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a request takes too long")
+            self.leave("nothing was asked for")
+
+    def _check_requests(self) -> None:
+        started_ms_min = self._now_ms - self.limits.request_seconds_max * 1000
+        for stream in self.streams.values():
+            if not stream.remote_closed and stream.started_ms < started_ms_min:
+                raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a request takes too long")
+
+    def _check_reader(self) -> None:
+        """Give up on a peer that has left the transport, or too many replies, unread for long."""
+        if not self.held and not self._is_behind():
+            self._slow_since_ms = None
+        elif self._slow_since_ms is None:
+            self._slow_since_ms = self._now_ms
+        elif self._now_ms - self._slow_since_ms > self.limits.outgoing_seconds_max * 1000:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "replies are not read")

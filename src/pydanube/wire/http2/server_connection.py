@@ -1,0 +1,126 @@
+"""One client of the server: a codec upon a transport."""
+
+import asyncio
+from typing import Final, Protocol, cast
+
+from typing_extensions import override
+
+from pydanube.observability.logging import get_logger
+from pydanube.runtime.clock import Clock
+from pydanube.runtime.tasks import TaskScope
+from pydanube.wire.calls import HandlerTable
+from pydanube.wire.http2.errors import ConnectionFault, ErrorCode
+from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.server_calls import ServerCalls
+from pydanube.wire.http2.transports import configure, peer_name, speaks_http2, write_all
+
+FAREWELL_MS: Final = 5_000
+"""How long a peer may take to read our last words."""
+
+_log = get_logger(__name__)
+
+
+class Registry(Protocol):
+    """Whom a connection tells that it exists."""
+
+    def admit(self, connection: "ServerConnection") -> bool:
+        """Take it in, unless there are too many."""
+
+    def dismiss(self, connection: "ServerConnection") -> None:
+        """Forget it; harmless for one that was not admitted."""
+
+
+class ServerConnection(asyncio.Protocol):
+    """One client. All frames of one read are handled at once and answered with one write."""
+
+    def __init__(
+        self,
+        limits: Http2Limits,
+        table: HandlerTable,
+        scope: TaskScope,
+        clock: Clock,
+        registry: Registry,
+    ) -> None:
+        self._limits = limits
+        self._table = table
+        self._scope = scope
+        self._clock = clock
+        self._registry = registry
+        self._flush_is_due = False
+        self._farewell_ms: int | None = None
+        self.peer = ""
+        self.address = ""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self.peer, self.address = peer_name(self._transport)
+        self._calls = ServerCalls(
+            self._limits, self._table, self.peer, self._scope, self._clock, self._flush_soon
+        )
+        self._codec = self._calls.codec
+        configure(self._transport)
+        if not speaks_http2(self._transport):
+            self._transport.abort()
+        elif not self._registry.admit(self):
+            self._codec.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many connections"))
+        self._flush()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._codec.receive(data, self._clock.monotonic_ms())
+        if self._codec.out or self._codec.finished:
+            self._flush()
+
+    @override
+    def pause_writing(self) -> None:
+        self._codec.hold()
+
+    @override
+    def resume_writing(self) -> None:
+        self._codec.release()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._calls.close()
+        self._registry.dismiss(self)
+
+    def tick(self, now_ms: int) -> None:
+        """Notice who takes too long; about once a second."""
+        if self._farewell_ms is not None and now_ms - self._farewell_ms > FAREWELL_MS:
+            self._transport.abort()
+            return
+        self._codec.tick(now_ms)
+        self._flush()
+
+    def leave(self, text: str) -> None:
+        """Let running calls end and then close."""
+        self._codec.leave(text)
+        self._flush()
+
+    def cut(self) -> None:
+        """Close, after what has been answered is written."""
+        self._codec.connection_lost()
+        self._flush()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        out = self._codec.take_output()
+        if out:
+            write_all(self._transport, out)
+        if self._codec.finished and self._farewell_ms is None:
+            self._farewell_ms = self._clock.monotonic_ms()
+            fault = self._codec.fault
+            if fault is not None:
+                _log.info("a connection was given up", peer=self.peer, reason=str(fault))
+            self._transport.close()

@@ -1,0 +1,37 @@
+"""What both drivers need of an asyncio transport."""
+
+import asyncio
+from typing import Final
+
+from pydanube.wire.http2.limits import KIB
+
+TRANSPORT_BYTES_HIGH: Final = 256 * KIB
+_JOINED_BYTES_MAX: Final = 64 * KIB
+"""Up to here one copy is cheaper than handing the kernel many pieces."""
+_JOINED_PIECES_MAX: Final = 512
+
+
+def configure(transport: asyncio.Transport) -> None:
+    """Set when the transport calls for a pause. Its socket has TCP_NODELAY from the event loop."""
+    transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
+
+
+def write_all(transport: asyncio.Transport, pieces: list[bytes | memoryview]) -> None:
+    """Write the pieces in order, with one call."""
+    transport.write(b"".join(pieces))
+
+
+def peer_name(transport: asyncio.Transport) -> tuple[str, str]:
+    """Name the other end as gRPC does, and its address alone."""
+    name = transport.get_extra_info("peername")
+    if isinstance(name, tuple) and len(name) == 4:
+        return f"ipv6:[{name[0]}]:{name[1]}", name[0]
+    if isinstance(name, tuple):
+        return f"ipv4:{name[0]}:{name[1]}", name[0]
+    return "unknown", "unknown"
+
+
+def speaks_http2(transport: asyncio.Transport) -> bool:
+    """Tell whether both ends agreed on HTTP/2; without TLS there is nothing to agree on."""
+    tls = transport.get_extra_info("ssl_object")
+    return tls is None or tls.selected_alpn_protocol() == "h2"
