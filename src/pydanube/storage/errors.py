@@ -1,0 +1,56 @@
+"""What storage refuses by names of its own."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from pydanube.errors import Corruption
+from pydanube.model.ids import JournalPosition, TopicId
+
+_NAMED_MAX = 10
+
+
+class DamagedRange(Struct, frozen=True):
+    """Bytes of one journal file that were synced once and are no frames now."""
+
+    file_name: str
+    start: JournalPosition
+    end: JournalPosition
+
+
+class LostOffsets(Struct, frozen=True):
+    """Messages of one topic that may lie in damaged bytes; `end` None: nobody knows how many."""
+
+    topic_id: TopicId
+    start: int
+    end: int | None
+
+    def describe(self) -> str:
+        """Name the topic and the offsets in words."""
+        if self.end is None:
+            return f"topic {self.topic_id} perhaps from offset {self.start} on"
+        return f"topic {self.topic_id} offsets {self.start} to {self.end - 1}"
+
+
+class JournalDamaged(Corruption):
+    """The journal is damaged in the middle. It was left as it is."""
+
+    def __init__(
+        self, directory: str, damaged: Sequence[DamagedRange], lost: Sequence[LostOffsets]
+    ) -> None:
+        places = [f"{d.file_name} at position {d.start} to {d.end}" for d in damaged]
+        hit = [offsets.describe() for offsets in lost]
+        super().__init__(
+            f"the journal in {directory} is damaged: {_listed(places)}. "
+            f"Lost: {_listed(hit) if hit else 'no message of a known topic'}. "
+            "Nothing was changed. Restore the file from a copy, or stop the broker and give these "
+            "bytes up with: danube journal quarantine --data-dir DIR"
+        )
+        self.directory = directory
+        self.damaged = tuple(damaged)
+        self.lost = tuple(lost)
+
+
+def _listed(texts: list[str]) -> str:
+    more = len(texts) - _NAMED_MAX
+    return ", ".join(texts[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,277 @@
+"""What the frames of a journal add up to: where batches lie, and all progress. Pure."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from pydanube.errors import Corruption, InvalidRequest
+from pydanube.model.ids import JournalPosition, Offset, SubscriptionId, TopicId
+from pydanube.model.progress import Progress, ProgressChange
+from pydanube.storage.errors import LostOffsets
+from pydanube.storage.frames import FORMAT_VERSION, PREFIX_BYTES, Frame, FrameScan
+from pydanube.storage.journal.progress import FoldedProgress
+from pydanube.storage.journal.records import (
+    BATCH_HEADER,
+    BATCH_PLACE,
+    FIRST_OF_SNAPSHOT,
+    LAST_OF_SNAPSHOT,
+    WHOLE_PROGRESS,
+    FileHeader,
+    Kind,
+    Snapshot,
+    decode_file_header,
+    decode_progress,
+    decode_snapshot,
+)
+
+_NAME_DIGITS = 20
+
+
+class JournalFile(Struct, kw_only=True, eq=False):
+    """One file of the journal, in memory."""
+
+    start: JournalPosition
+    end: JournalPosition
+    """The file's size is end - start; the newest file's end moves."""
+    topics: set[TopicId]
+    """Whose batches it holds."""
+    has_hole: bool = False
+    prologue_whole: bool = False
+
+    @property
+    def name(self) -> str:
+        """The file's name in the journal's directory."""
+        return log_name(self.start)
+
+
+def log_name(start: int) -> str:
+    """Return the name of the journal file that starts at this position."""
+    return f"journal-{start:0{_NAME_DIGITS}}.log"
+
+
+def index_name(start: int) -> str:
+    """Return the name of that file's index."""
+    return f"journal-{start:0{_NAME_DIGITS}}.index"
+
+
+class TopicIndex:
+    """Where a topic's batches lie, oldest first, and which offset comes next.
+
+    Costs 20 bytes a batch. `end` is the end of the last batch; `next_offset` is beyond it only
+    when bytes were lost behind that batch.
+    """
+
+    __slots__ = ("bases", "end", "last_file", "next_offset", "positions", "sizes")
+
+    def __init__(self, next_offset: int = 0) -> None:
+        self.bases = array("Q")
+        self.positions = array("Q")
+        self.sizes = array("I")
+        self.end = 0
+        self.next_offset = next_offset
+        self.last_file: JournalFile | None = None
+
+    @property
+    def first_offset(self) -> Offset:
+        """The oldest offset there is, or the next one if there is none."""
+        return Offset(self.bases[0] if self.bases else self.next_offset)
+
+    def add(self, base: int, count: int, position: int, size: int) -> None:
+        """Enter the batch that now is the last one."""
+        self.bases.append(base)
+        self.positions.append(position)
+        self.sizes.append(size)
+        self.end = self.next_offset = base + count
+
+    def find(self, offset: int) -> int:
+        """Return the number of the last batch that begins at or before `offset`, at least 0."""
+        return max(bisect_right(self.bases, offset) - 1, 0)
+
+
+class JournalContents:
+    """Folds frames, in the journal's order, into what they add up to.
+
+    `floor` is the next offset of a topic without any record; it is above 0 while lost bytes may
+    have held the only records of some topic.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[TopicId, TopicIndex] = {}
+        self.progress: dict[SubscriptionId, FoldedProgress] = {}
+        self.floor = 0
+        self.header: FileHeader | None = None
+        self.lost: list[LostOffsets] = []
+        self._snapshot_unbroken = False
+        # Topics whose next offset was raised by lost bytes, and what it was before.
+        self._in_doubt: dict[TopicId, int] = {}
+        self._holes_seen = False
+
+    def topic(self, topic_id: TopicId) -> TopicIndex:
+        """Return a topic's index; one without any record begins at the floor."""
+        index = self.topics.get(topic_id)
+        if index is None:
+            index = self.topics[topic_id] = TopicIndex(self.floor)
+        return index
+
+    def fold(self, data: bytes, scan: FrameScan, file: JournalFile) -> None:
+        """Take in every frame the scan finds in `data`."""
+        # A restart runs this loop once per batch ever journaled: locals, and no call but C.
+        topics, unpack, batch_kind = self.topics, BATCH_PLACE.unpack_from, int(Kind.BATCH)
+        frame_version, shortest, header_bytes = FORMAT_VERSION, BATCH_HEADER.size, PREFIX_BYTES
+        for frame in scan:
+            start, end = frame.start, frame.end
+            if (
+                frame.kind != batch_kind
+                or frame.version != frame_version
+                or end - start < shortest
+                or self._in_doubt
+            ):
+                self._fold_any(data, frame, file)
+                continue
+            topic_id, base, count = unpack(data, start)
+            index = topics.get(topic_id)
+            if index is None:
+                index = self._first_batch(topic_id, base)
+            elif base < index.end:
+                raise _contradiction(topic_id, base, index.end, frame.position)
+            index.bases.append(base)
+            index.positions.append(frame.position)
+            index.sizes.append(end - start + header_bytes)
+            index.end = index.next_offset = base + count
+            if index.last_file is not file:
+                index.last_file = file
+                file.topics.add(topic_id)
+
+    def _fold_any(self, data: bytes, frame: Frame, file: JournalFile) -> None:
+        if frame.version > FORMAT_VERSION:
+            raise _from_the_future(f"frame version {frame.version}", frame.position)
+        payload = data[frame.start : frame.end]
+        match frame.kind:
+            case Kind.BATCH if len(payload) >= BATCH_HEADER.size:
+                self._fold_batch(payload, frame, file)
+            case Kind.PROGRESS:
+                self._fold_progress(payload, whole=bool(frame.flags & WHOLE_PROGRESS))
+            case Kind.SNAPSHOT:
+                self._fold_snapshot(decode_snapshot(payload), frame.flags, file)
+            case Kind.FILE_HEADER:
+                self._fold_header(decode_file_header(payload), file)
+            case Kind.HOLE:
+                self.fold_hole(frame.position, frame.position + PREFIX_BYTES + len(payload), file)
+            case Kind.CLOSED:
+                pass
+            case _:
+                raise _from_the_future(f"frame kind {frame.kind}", frame.position)
+
+    def _fold_batch(self, payload: bytes, frame: Frame, file: JournalFile) -> None:
+        topic_id, base, count = BATCH_PLACE.unpack_from(payload)
+        index = self.topics.get(topic_id)
+        if index is None:
+            index = self._first_batch(topic_id, base)
+        elif base < index.end:
+            raise _contradiction(topic_id, base, index.end, frame.position)
+        self._settle_doubt(topic_id, base)
+        index.add(base, count, frame.position, len(payload) + PREFIX_BYTES)
+        index.last_file = file
+        file.topics.add(topic_id)
+
+    def _first_batch(self, topic_id: TopicId, base: int) -> TopicIndex:
+        if self._holes_seen and base > 0:
+            self.lost.append(LostOffsets(topic_id, 0, base))
+        index = self.topics[topic_id] = TopicIndex()
+        return index
+
+    def _fold_progress(self, payload: bytes, *, whole: bool) -> None:
+        subscription_id, progress, _ = decode_progress(payload)
+        if whole:
+            self.progress[subscription_id] = FoldedProgress(progress)
+            return
+        folded = self.progress.get(subscription_id)
+        if folded is None:
+            # Its beginning is lost: rather delivered twice than not at all.
+            folded = self.progress[subscription_id] = FoldedProgress(Progress(Offset(0)))
+        folded.apply(ProgressChange(progress.settled, progress.attempts))
+
+    def _fold_snapshot(self, part: Snapshot, flags: int, file: JournalFile) -> None:
+        for topic_id, next_offset in part.next_offsets.items():
+            self._settle_doubt(topic_id, next_offset)
+            index = self.topic(topic_id)
+            index.next_offset = max(index.end, next_offset)
+        for subscription_id, progress in part.progress.items():
+            self.progress[subscription_id] = FoldedProgress(progress)
+        if flags & FIRST_OF_SNAPSHOT:
+            self._snapshot_unbroken = True
+        if flags & LAST_OF_SNAPSHOT and self._snapshot_unbroken:
+            self._snapshot_unbroken = False
+            self.floor = part.floor
+            file.prologue_whole = True
+            # A topic that a whole snapshot does not name was gone by then.
+            self.lost = self.lost_offsets()
+            self._in_doubt.clear()
+
+    def _fold_header(self, header: FileHeader, file: JournalFile) -> None:
+        if self.header is not None and self.header.journal != header.journal:
+            raise InvalidRequest(
+                f"{file.name} belongs to journal {header.journal}, the files before it to "
+                f"{self.header.journal}; move the files that do not belong here elsewhere"
+            )
+        self.header = header
+
+    def fold_hole(self, start: int, end: int, file: JournalFile) -> None:
+        """Take in that these bytes are lost: no topic's next offset may be one they held."""
+        size = end - start
+        for topic_id, index in self.topics.items():
+            self._in_doubt.setdefault(topic_id, index.next_offset)
+            index.next_offset += size
+        self.floor += size
+        self._snapshot_unbroken = False
+        self._holes_seen = True
+        file.has_hole = True
+
+    def _settle_doubt(self, topic_id: TopicId, continued_at: int) -> None:
+        before = self._in_doubt.pop(topic_id, None)
+        if before is not None and before < continued_at:
+            self.lost.append(LostOffsets(topic_id, before, continued_at))
+
+    def lost_offsets(self) -> list[LostOffsets]:
+        """Return what lost bytes may have held, as far as the frames tell."""
+        unsettled = [LostOffsets(topic, before, None) for topic, before in self._in_doubt.items()]
+        return self.lost + unsettled
+
+    def snapshot(self) -> Snapshot:
+        """Return what a new file must know of all files before it."""
+        return Snapshot(
+            self.floor,
+            {topic_id: index.next_offset for topic_id, index in self.topics.items()},
+            {sub: folded.whole() for sub, folded in self.progress.items()},
+        )
+
+    def keep_only(self, topics: Iterable[TopicId], subscriptions: Iterable[SubscriptionId]) -> None:
+        """Forget all others. What exists without a record may have lost it, while in doubt."""
+        kept_topics, kept_subscriptions = set(topics), set(subscriptions)
+        for topic_id in self.topics.keys() - kept_topics:
+            del self.topics[topic_id]
+        for subscription_id in self.progress.keys() - kept_subscriptions:
+            del self.progress[subscription_id]
+        if self.floor == 0:
+            return
+        for topic_id in kept_topics:
+            self.topic(topic_id)
+        for subscription_id in kept_subscriptions - self.progress.keys():
+            self.progress[subscription_id] = FoldedProgress(Progress(Offset(0)))
+        self.floor = 0
+
+
+def _contradiction(topic_id: int, base: int, end: int, position: int) -> Corruption:
+    return Corruption(
+        f"the journal contradicts itself at position {position}: topic {topic_id} has a batch at "
+        f"offset {base}, but its offsets up to {end - 1} are given already; nothing was changed"
+    )
+
+
+def _from_the_future(what: str, position: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"the journal has {what} at position {position}, which this version does not know; "
+        "start the version of PyDanube that wrote it, or a later one"
+    )

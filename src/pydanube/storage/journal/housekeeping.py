@@ -1,0 +1,95 @@
+"""Work on finished journal files that nobody waits for: writing indexes, deleting files."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from pydanube.model.ids import JournalPosition
+from pydanube.observability.logging import Logger
+from pydanube.runtime.files import Files, write_atomically
+from pydanube.runtime.tasks import TaskScope
+from pydanube.storage.journal.contents import (
+    JournalContents,
+    JournalFile,
+    index_name,
+    log_name,
+)
+from pydanube.storage.journal.index_file import encode_index
+from pydanube.storage.journal.retention import FileUse, plan_deletions
+
+_log = Logger(__name__)
+# Indexes only speed a restart up: rather none than many in memory while the disk is slow.
+_INDEXES_WAITING_MAX = 4
+
+
+class Housekeeping:
+    """Does one thing at a time, in the background. A failure costs an index, or keeps a file.
+
+    Files are deleted from the front, each removal durable before the next, so that a crash never
+    leaves a gap between files.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        tasks: TaskScope,
+        directory: str,
+        journal_files: list[JournalFile],
+        contents: JournalContents,
+    ) -> None:
+        self._files = files
+        self._tasks = tasks
+        self._directory = directory
+        self._journal_files = journal_files
+        self._contents = contents
+        self._indexes: deque[tuple[JournalPosition, Sequence[bytes]]] = deque()
+        self._scheduled = False
+        self._stopped = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def file_finished(self, file: JournalFile) -> None:
+        """Index the file, which no batch follows yet, and delete what may go."""
+        if not file.has_hole and len(self._indexes) < _INDEXES_WAITING_MAX:
+            self._indexes.append((file.start, encode_index(self._contents, file)))
+        self.look_around()
+
+    def look_around(self) -> None:
+        """Do what there is to do, soon."""
+        if not self._scheduled and (self._indexes or self._deletable()):
+            self._scheduled = True
+            self._tasks.start(self._work(), "journal housekeeping")
+
+    async def stop(self) -> None:
+        """Begin nothing more, and wait until what was begun has ended."""
+        self._stopped = True
+        await self._idle.wait()
+
+    async def _work(self) -> None:
+        self._idle.clear()
+        try:
+            while not self._stopped and (self._indexes or self._deletable()):
+                if self._indexes:
+                    start, parts = self._indexes.popleft()
+                    name = index_name(start)
+                    await write_atomically(self._files, self._directory, name, b"".join(parts))
+                else:
+                    await self._delete(self._deletable()[0])
+        except OSError as error:
+            _log.warning("journal housekeeping failed", directory=self._directory, cause=error)
+        finally:
+            self._scheduled = False
+            self._idle.set()
+
+    def _deletable(self) -> list[JournalPosition]:
+        uses = [FileUse(file.start, file.topics) for file in self._journal_files]
+        return plan_deletions(uses, self._contents.topics.keys())
+
+    async def _delete(self, start: JournalPosition) -> None:
+        index = f"{self._directory}/{index_name(start)}"
+        if await self._files.exists(index):
+            await self._files.remove(index)
+        await self._files.remove(f"{self._directory}/{log_name(start)}")
+        await self._files.sync_directory(self._directory)
+        self._journal_files.pop(0)
+        _log.info("journal file deleted", directory=self._directory, file=log_name(start))

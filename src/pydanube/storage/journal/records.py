@@ -1,0 +1,222 @@
+"""The payloads of the journal's frames, as docs/formats/journal.md specifies them. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from itertools import chain
+from struct import Struct as Layout
+from struct import pack
+
+import msgspec
+from msgspec import Struct
+
+from pydanube.errors import InvalidRequest
+from pydanube.model.ids import Offset, ProducerId, SubscriptionId, TopicId
+from pydanube.model.progress import Progress, ProgressChange
+
+JOURNAL_FORMAT = 1
+SNAPSHOT_FRAME_BYTES = 1024 * 1024
+
+
+class Kind(IntEnum):
+    """What a frame's payload is."""
+
+    FILE_HEADER = 1
+    SNAPSHOT = 2
+    BATCH = 3
+    PROGRESS = 4
+    CLOSED = 5
+    HOLE = 6
+    INDEX = 7
+
+
+class FileHeader(Struct, frozen=True, kw_only=True):
+    """Whose file it is."""
+
+    format: int = JOURNAL_FORMAT
+    journal: str
+    identity: str
+    created_ms: int
+
+
+def encode_file_header(header: FileHeader) -> bytes:
+    """Return a FILE_HEADER payload."""
+    return msgspec.json.encode(header)
+
+
+def decode_file_header(payload: bytes) -> FileHeader:
+    """Read a FILE_HEADER payload; refuse one from a later version."""
+    try:
+        header = msgspec.json.decode(payload, type=FileHeader)
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(f"not the header of a journal file: {error}") from error
+    if header.format > JOURNAL_FORMAT:
+        raise InvalidRequest(
+            f"the journal has format {header.format}, this version reads up to {JOURNAL_FORMAT}; "
+            "start the version of PyDanube that wrote it, or a later one"
+        )
+    return header
+
+
+BATCH_HEADER = Layout("<QQQIIQQQQQ")
+BATCH_PLACE = Layout("<Q8xQI")
+"""Of a BATCH payload only what recovery needs: topic id, base offset, count."""
+_SEQUENCES_GIVEN, _DIGEST_GIVEN = 1, 2
+
+
+class ProducerStamp(Struct, frozen=True, kw_only=True):
+    """What makes a repeated batch known as such: who sent it, and its first and last sequence."""
+
+    producer_id: ProducerId
+    first_sequence: int
+    last_sequence: int
+    digest: int | None = None
+
+
+class BatchHeader(Struct, frozen=True, kw_only=True):
+    """What a BATCH record says about its body."""
+
+    topic_id: TopicId
+    epoch: int
+    base: Offset
+    count: int
+    time_ms: int
+    stamp: ProducerStamp | None
+
+
+def encode_batch_header(
+    topic_id: int, epoch: int, base: int, count: int, time_ms: int, stamp: ProducerStamp | None
+) -> bytes:
+    """Return the fixed part of a BATCH payload; the body follows it."""
+    if stamp is None:
+        return BATCH_HEADER.pack(topic_id, epoch, base, count, 0, 0, 0, 0, 0, time_ms)
+    flags = _SEQUENCES_GIVEN | (_DIGEST_GIVEN if stamp.digest is not None else 0)
+    return BATCH_HEADER.pack(
+        topic_id,
+        epoch,
+        base,
+        count,
+        flags,
+        stamp.producer_id,
+        stamp.first_sequence,
+        stamp.last_sequence,
+        stamp.digest or 0,
+        time_ms,
+    )
+
+
+def decode_batch_header(payload: bytes) -> BatchHeader:
+    """Read the fixed part of a BATCH payload."""
+    topic_id, epoch, base, count, flags, producer, first, last, digest, time_ms = (
+        BATCH_HEADER.unpack_from(payload)
+    )
+    stamp = None
+    if flags & _SEQUENCES_GIVEN:
+        stamp = ProducerStamp(
+            producer_id=ProducerId(producer),
+            first_sequence=first,
+            last_sequence=last,
+            digest=digest if flags & _DIGEST_GIVEN else None,
+        )
+    return BatchHeader(
+        topic_id=TopicId(topic_id),
+        epoch=epoch,
+        base=Offset(base),
+        count=count,
+        time_ms=time_ms,
+        stamp=stamp,
+    )
+
+
+WHOLE_PROGRESS = 1
+"""Flag of a PROGRESS frame: it replaces what was before."""
+_PROGRESS = Layout("<QQII")
+_SETTLED = Layout("<QQ")
+_ATTEMPTS = Layout("<QQI")
+
+
+def encode_progress(subscription_id: int, progress: Progress | ProgressChange) -> bytes:
+    """Return a PROGRESS payload; a change has no cursor of its own."""
+    cursor = progress.cursor if isinstance(progress, Progress) else 0
+    settled, attempts = progress.settled, progress.attempts
+    parts = [_PROGRESS.pack(subscription_id, cursor, len(settled), len(attempts))]
+    parts += [_SETTLED.pack(*pair) for pair in settled]
+    parts += [_ATTEMPTS.pack(*triple) for triple in attempts]
+    return b"".join(parts)
+
+
+def decode_progress(payload: bytes, at: int = 0) -> tuple[SubscriptionId, Progress, int]:
+    """Read a PROGRESS payload that begins at `at`; return where it ends, too."""
+    subscription_id, cursor, settled_count, attempts_count = _PROGRESS.unpack_from(payload, at)
+    at += _PROGRESS.size
+    middle = at + settled_count * _SETTLED.size
+    end = middle + attempts_count * _ATTEMPTS.size
+    return (
+        SubscriptionId(subscription_id),
+        Progress(
+            Offset(cursor),
+            tuple(_SETTLED.iter_unpack(payload[at:middle])),
+            tuple(_ATTEMPTS.iter_unpack(payload[middle:end])),
+        ),
+        end,
+    )
+
+
+FIRST_OF_SNAPSHOT, LAST_OF_SNAPSHOT = 1, 2
+"""Flags of SNAPSHOT frames."""
+_SNAPSHOT = Layout("<QII")
+_TOPIC_NEXT = Layout("<QQ")
+_TOPICS_PER_FRAME = SNAPSHOT_FRAME_BYTES // _TOPIC_NEXT.size
+
+
+class Snapshot(Struct, frozen=True):
+    """What all frames of a journal add up to, batches aside."""
+
+    floor: int
+    next_offsets: Mapping[TopicId, int]
+    progress: Mapping[SubscriptionId, Progress]
+
+
+def encode_snapshot(snapshot: Snapshot) -> list[tuple[int, bytes]]:
+    """Return the (flags, payload) of as many SNAPSHOT frames as it takes, at least one."""
+    frames: list[tuple[int, int, bytes]] = []
+    topics = list(snapshot.next_offsets.items())
+    for first in range(0, len(topics), _TOPICS_PER_FRAME):
+        part = topics[first : first + _TOPICS_PER_FRAME]
+        body = pack(f"<{2 * len(part)}Q", *chain.from_iterable(part))
+        frames.append((len(part), 0, body))
+    frames += [(0, count, body) for count, body in _progress_bodies(snapshot.progress)]
+    if not frames:
+        frames.append((0, 0, b""))
+    return [
+        (
+            (FIRST_OF_SNAPSHOT if index == 0 else 0)
+            | (LAST_OF_SNAPSHOT if index == len(frames) - 1 else 0),
+            _SNAPSHOT.pack(snapshot.floor, topic_count, progress_count) + body,
+        )
+        for index, (topic_count, progress_count, body) in enumerate(frames)
+    ]
+
+
+def _progress_bodies(progress: Mapping[SubscriptionId, Progress]) -> Iterator[tuple[int, bytes]]:
+    gathered: list[bytes] = []
+    size = 0
+    for subscription_id, whole in progress.items():
+        gathered.append(encode_progress(subscription_id, whole))
+        size += len(gathered[-1])
+        if size >= SNAPSHOT_FRAME_BYTES:
+            yield len(gathered), b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield len(gathered), b"".join(gathered)
+
+
+def decode_snapshot(payload: bytes) -> Snapshot:
+    """Read one SNAPSHOT frame's payload: a part of a snapshot, or all of it."""
+    floor, topic_count, progress_count = _SNAPSHOT.unpack_from(payload)
+    at = _SNAPSHOT.size + topic_count * _TOPIC_NEXT.size
+    topics: Iterable[tuple[int, int]] = _TOPIC_NEXT.iter_unpack(payload[_SNAPSHOT.size : at])
+    progress = {}
+    for _ in range(progress_count):
+        subscription_id, whole, at = decode_progress(payload, at)
+        progress[subscription_id] = whole
+    return Snapshot(floor, {TopicId(topic_id): after for topic_id, after in topics}, progress)

@@ -1,0 +1,293 @@
+"""Makes records durable: one writer for the whole broker, and one sync for all that wait."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+from typing_extensions import override
+
+from pydanube.errors import DanubeError, InvalidRequest, Overloaded, Unavailable
+from pydanube.model.ids import JournalPosition
+from pydanube.model.policies import Durability
+from pydanube.runtime.clock import Clock
+from pydanube.runtime.files import AppendFile, Files
+from pydanube.runtime.tasks import call_soon
+from pydanube.storage.frames import PAYLOAD_BYTES_MAX, PREFIX_BYTES, encode_frame
+from pydanube.storage.journal.contents import JournalContents, JournalFile, log_name
+from pydanube.storage.journal.records import (
+    FileHeader,
+    Kind,
+    Snapshot,
+    encode_file_header,
+    encode_snapshot,
+)
+from pydanube.storage.journal.recovery import STOPPED_NAME, Stopped
+
+# Encoding a group keeps the event loop busy; this much takes some milliseconds.
+_GROUP_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Entry:
+    """One record on its way into the journal. Each method is called once, on the event loop."""
+
+    __slots__ = ("durability", "flags", "kind", "parts", "size", "told")
+
+    def __init__(
+        self, kind: Kind, parts: Sequence[bytes], *, flags: int = 0, durability: Durability
+    ) -> None:
+        self.kind = kind
+        self.flags = flags
+        self.parts = parts
+        self.size = PREFIX_BYTES + sum(map(len, parts))
+        self.durability = durability
+        self.told = False
+
+    def placed(self, position: JournalPosition, file: JournalFile) -> None:
+        """Its frame is about to be written there; it is not durable yet."""
+
+    def finished(self, error: DanubeError | None) -> None:
+        """It is as durable as it wanted to be, or it never will be."""
+
+
+class _Barrier(Entry):
+    """Nothing to write: waits for everything queued before it."""
+
+    __slots__ = ("passed",)
+
+    def __init__(self) -> None:
+        super().__init__(Kind.CLOSED, (), durability="fsync")
+        self.size = 0
+        self.passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @override
+    def finished(self, error: DanubeError | None) -> None:
+        if self.passed.done():
+            return
+        if error is None:
+            self.passed.set_result(None)
+        else:
+            self.passed.set_exception(Unavailable(str(error)))
+
+
+async def begin_file(
+    files: Files, directory: str, start: JournalPosition, header: FileHeader, snapshot: Snapshot
+) -> tuple[JournalFile, AppendFile]:
+    """Create the journal file that starts there, durable with its prologue before it is used."""
+    parts = encode_frame(Kind.FILE_HEADER, start, start, [encode_file_header(header)])
+    end = start + sum(map(len, parts))
+    for flags, payload in encode_snapshot(snapshot):
+        frame = encode_frame(Kind.SNAPSHOT, end, start, [payload], flags=flags)
+        end += sum(map(len, frame))
+        parts += frame
+    handle = await files.create(f"{directory}/{log_name(start)}")
+    try:
+        await handle.append_and_sync(parts)
+        await files.sync_directory(directory)
+    except BaseException:
+        await handle.close()
+        raise
+    return (
+        JournalFile(start=start, end=JournalPosition(end), topics=set(), prologue_whole=True),
+        handle,
+    )
+
+
+class JournalWriter:
+    """Appends records in the order they are queued, gathered into groups.
+
+    While one group is written and synced, the next one gathers. A failed write or sync stops the
+    journal for good: nobody knows then which bytes reached the disk, so everything that waits and
+    everything later is refused, nothing is tried again, and only recovery may decide what the
+    journal holds.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        directory: str,
+        *,
+        header: FileHeader,
+        contents: JournalContents,
+        journal_files: list[JournalFile],
+        handle: AppendFile,
+        file_bytes_max: int,
+        file_ms_max: int | None,
+        unsynced_bytes_max: int,
+        on_rotated: Callable[[JournalFile], None],
+        on_failure: Callable[[DanubeError], None],
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._directory = directory
+        self._header = header
+        self._contents = contents
+        self._journal_files = journal_files
+        self._handle = handle
+        self._file_bytes_max = file_bytes_max
+        self._file_ms_max = file_ms_max
+        self._begun_ms = clock.monotonic_ms()
+        self._unsynced_bytes_max = unsynced_bytes_max
+        self._on_rotated = on_rotated
+        self._on_failure = on_failure
+        self._queue: deque[Entry] = deque()
+        self._group: list[Entry] = []
+        self._wakeup = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._running = False
+        self._closing = False
+        self.durable = journal_files[-1].end
+        self.unsynced_bytes = 0
+        self.failure: DanubeError | None = None
+
+    def queue(self, entry: Entry, *, reserve_bytes: int = 0) -> None:
+        """Take a record in, or raise Overloaded or Unavailable and forget it.
+
+        `reserve_bytes` is how far beyond the limit of unsynced bytes this record may go.
+        """
+        if self.failure is not None:
+            raise Unavailable(str(self.failure))
+        if self._closing:
+            raise Unavailable("the journal is closed; the broker is stopping")
+        if entry.size > PREFIX_BYTES + PAYLOAD_BYTES_MAX:
+            raise InvalidRequest(
+                f"a record of {entry.size} bytes exceeds the journal's limit of "
+                f"{PAYLOAD_BYTES_MAX} bytes; send smaller batches"
+            )
+        unsynced = self.unsynced_bytes + entry.size
+        if unsynced > self._unsynced_bytes_max + reserve_bytes and self.unsynced_bytes:
+            raise Overloaded(
+                f"{self.unsynced_bytes} bytes wait for the disk, the limit is "
+                f"{self._unsynced_bytes_max} (storage.unsynced_bytes_max); repeat in a moment"
+            )
+        self.unsynced_bytes = unsynced
+        self._queue.append(entry)
+        self._wakeup.set()
+        if entry.durability == "memory":
+            entry.told = True
+            call_soon(lambda: entry.finished(None))
+
+    async def run(self) -> None:
+        """Write what is queued until closed or cancelled, or until a write fails."""
+        self._running = True
+        try:
+            while self._queue or not self._closing:
+                if self._queue:
+                    await self._commit()
+                else:
+                    self._wakeup.clear()
+                    await self._wakeup.wait()
+            await self._write_closed()
+        except OSError as error:
+            await self._stop(error)
+        finally:
+            if self.failure is None:
+                self.failure = Unavailable("the journal is closed; the broker is stopping")
+            self._tell_all(self.failure)
+            self._ended.set()
+
+    async def flush(self) -> None:
+        """Wait until everything queued so far is synced; raise Unavailable if it will not be."""
+        barrier = _Barrier()
+        self.queue(barrier)
+        await barrier.passed
+
+    async def close(self) -> None:
+        """Write what is queued and a CLOSED record, unless the journal has failed."""
+        self._closing = True
+        self._wakeup.set()
+        if self._running:
+            await self._ended.wait()
+        await self._handle.close()
+
+    async def _commit(self) -> None:
+        if self._rotation_due():
+            await self._rotate()
+        self._take_group()
+        active = self._journal_files[-1]
+        parts, end = self._encode_group(active)
+        if any(entry.durability == "os" for entry in self._group):
+            await self._handle.append(parts)
+            self._tell(None, "os")
+            await self._handle.sync()
+        elif parts:
+            await self._handle.append_and_sync(parts)
+        active.end = self.durable = end
+        # Told while still in the group, so that none is forgotten should a callback fail.
+        self._tell(None, "fsync")
+        self.unsynced_bytes -= sum(entry.size for entry in self._group)
+        self._group = []
+
+    def _take_group(self) -> None:
+        size = 0
+        while self._queue and size < _GROUP_BYTES_MAX:
+            entry = self._queue.popleft()
+            self._group.append(entry)
+            size += entry.size
+
+    def _encode_group(self, active: JournalFile) -> tuple[list[bytes], JournalPosition]:
+        parts: list[bytes] = []
+        group_start = position = active.end
+        for entry in self._group:
+            if not entry.parts:
+                continue
+            entry.placed(position, active)
+            parts += encode_frame(entry.kind, position, group_start, entry.parts, flags=entry.flags)
+            position = JournalPosition(position + entry.size)
+        return parts, position
+
+    def _rotation_due(self) -> bool:
+        active = self._journal_files[-1]
+        if active.end - active.start >= self._file_bytes_max:
+            return True
+        age_ms = self._clock.monotonic_ms() - self._begun_ms
+        return self._file_ms_max is not None and age_ms >= self._file_ms_max
+
+    async def _rotate(self) -> None:
+        finished = self._journal_files[-1]
+        header = msgspec.structs.replace(self._header, created_ms=self._clock.now_ms())
+        file, handle = await begin_file(
+            self._files, self._directory, finished.end, header, self._contents.snapshot()
+        )
+        old, self._handle = self._handle, handle
+        self._journal_files.append(file)
+        self._begun_ms = self._clock.monotonic_ms()
+        self.durable = file.end
+        self._on_rotated(finished)
+        await old.close()
+
+    async def _write_closed(self) -> None:
+        active = self._journal_files[-1]
+        parts = encode_frame(Kind.CLOSED, active.end, active.end, [])
+        await self._handle.append_and_sync(parts)
+        active.end = self.durable = JournalPosition(active.end + PREFIX_BYTES)
+
+    async def _stop(self, error: OSError) -> None:
+        self.failure = Unavailable(
+            f"the journal in {self._directory} stopped after a failed write: {error}. "
+            "Reliable topics of this broker accept nothing until it is restarted; see to the disk "
+            "and its free space, then restart the broker: recovery decides what the journal holds"
+        )
+        self._tell_all(self.failure)
+        self._on_failure(self.failure)
+        await self._leave_note(Stopped(durable=self.durable, cause=str(error)))
+
+    async def _leave_note(self, stopped: Stopped) -> None:
+        # Not synced: a reboot loses it together with the doubtful bytes that it warns of.
+        with suppress(OSError):
+            note = await self._files.create(f"{self._directory}/{STOPPED_NAME}")
+            await note.append([msgspec.json.encode(stopped)])
+            await note.close()
+
+    def _tell_all(self, error: DanubeError | None) -> None:
+        self._group += self._queue
+        self._queue.clear()
+        self._tell(error, "fsync")
+
+    def _tell(self, error: DanubeError | None, reached: Durability) -> None:
+        for entry in self._group:
+            if not entry.told and (reached == "fsync" or entry.durability == reached):
+                entry.told = True
+                entry.finished(error)

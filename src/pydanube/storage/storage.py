@@ -1,0 +1,273 @@
+"""A broker's whole storage: the journal, what is in it, and the cache before it."""
+
+from collections.abc import Callable, Set
+
+import xxhash
+from typing_extensions import override
+
+from pydanube.errors import Conflict, DanubeError, NotFound, NotSupported, Unavailable
+from pydanube.model.ids import JournalPosition, Offset, SubscriptionId, TopicId
+from pydanube.model.progress import Progress, ProgressChange
+from pydanube.runtime.clock import Clock
+from pydanube.runtime.files import AppendFile, FileLock, Files
+from pydanube.runtime.tasks import TaskScope, call_soon
+from pydanube.storage.config import StorageConfig
+from pydanube.storage.journal.housekeeping import Housekeeping
+from pydanube.storage.journal.progress import FoldedProgress
+from pydanube.storage.journal.reader import JournalReader
+from pydanube.storage.journal.records import WHOLE_PROGRESS, FileHeader, Kind, encode_progress
+from pydanube.storage.journal.recovery import Recovered, recover
+from pydanube.storage.journal.writer import Entry, JournalWriter, begin_file
+from pydanube.storage.tail_cache import TailCache
+from pydanube.storage.topic_log import Done, TopicLog
+
+LOCK_NAME = "journal.lock"
+_HOUR_MS = 3_600_000
+# Acks must get through when publishes are refused already: they are few, and consumers wait.
+_PROGRESS_RESERVE_BYTES = 16 * 1024 * 1024
+
+
+class _ProgressEntry(Entry):
+    """A change of one subscription's progress on its way into the journal."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, payload: bytes, flags: int, done: Done) -> None:
+        super().__init__(Kind.PROGRESS, (payload,), flags=flags, durability="fsync")
+        self.done = done
+
+    @override
+    def finished(self, error: DanubeError | None) -> None:
+        self.done(error)
+
+
+class Storage:
+    """The bytes of one broker. One owner opens, uses and closes it, on one event loop.
+
+    After a failed write `failure` says why and nothing is accepted any more; what was durable
+    stays readable. `on_failure` is called at that moment.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        tasks: TaskScope,
+        config: StorageConfig,
+        directory: str,
+        *,
+        lock: FileLock,
+        header: FileHeader,
+        recovered: Recovered,
+        handle: AppendFile,
+    ) -> None:
+        self.on_failure: Callable[[DanubeError], None] | None = None
+        self._clock = clock
+        self._lock = lock
+        self._contents = recovered.contents
+        self._housekeeping = Housekeeping(
+            files, tasks, directory, recovered.files, recovered.contents
+        )
+        self._reader = JournalReader(files, directory, recovered.files)
+        rotation = config.wal.rotation
+        self._writer = JournalWriter(
+            files,
+            clock,
+            directory,
+            header=header,
+            contents=recovered.contents,
+            journal_files=recovered.files,
+            handle=handle,
+            file_bytes_max=rotation.max_bytes,
+            file_ms_max=None if rotation.max_hours is None else rotation.max_hours * _HOUR_MS,
+            unsynced_bytes_max=config.unsynced_bytes_max,
+            on_rotated=self._housekeeping.file_finished,
+            on_failure=self._failed,
+        )
+        self._cache = TailCache(config.tail_cache_bytes_max)
+        self._topics: dict[TopicId, TopicLog] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        files: Files,
+        clock: Clock,
+        tasks: TaskScope,
+        config: StorageConfig,
+        directory: str,
+        *,
+        identity: str = "",
+    ) -> "Storage":
+        """Recover the journal in a directory, or begin one; `identity` names cluster and broker.
+
+        Raises Corruption when it is damaged, InvalidRequest when it is another broker's or of a
+        later version, Conflict while another process uses it, Unavailable when the disk fails.
+        Then nothing was lost that was not lost before.
+        """
+        if config.mode != "local":
+            raise NotSupported(
+                f"storage.mode {config.mode} needs segments in shared or object storage, which "
+                "this version does not have; set storage.mode to local"
+            )
+        try:
+            await files.make_directory(directory)
+            lock = await files.lock(f"{directory}/{LOCK_NAME}")
+        except OSError as error:
+            raise _cannot_open(directory, error) from error
+        if lock is None:
+            raise Conflict(
+                f"the journal in {directory} is in use by another process; stop it first"
+            )
+        try:
+            storage = await cls._open_locked(
+                files, clock, tasks, config, directory, identity=identity, lock=lock
+            )
+        except OSError as error:
+            await lock.release()
+            raise _cannot_open(directory, error) from error
+        except BaseException:
+            await lock.release()
+            raise
+        return storage
+
+    @classmethod
+    async def _open_locked(
+        cls,
+        files: Files,
+        clock: Clock,
+        tasks: TaskScope,
+        config: StorageConfig,
+        directory: str,
+        *,
+        identity: str,
+        lock: FileLock,
+    ) -> "Storage":
+        recovered = await recover(files, directory, identity)
+        header = recovered.contents.header or _new_header(directory, identity, clock.now_ms())
+        if recovered.files:
+            handle = await files.open_append(f"{directory}/{recovered.files[-1].name}")
+        else:
+            first, handle = await begin_file(
+                files, directory, JournalPosition(0), header, recovered.contents.snapshot()
+            )
+            recovered.files.append(first)
+        storage = cls(
+            files,
+            clock,
+            tasks,
+            config,
+            directory,
+            lock=lock,
+            header=header,
+            recovered=recovered,
+            handle=handle,
+        )
+        tasks.start(storage._writer.run(), "journal writer")
+        return storage
+
+    @property
+    def failure(self) -> DanubeError | None:
+        """Why the journal has stopped; None while it works."""
+        return self._writer.failure
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """How much waits for the disk."""
+        return self._writer.unsynced_bytes
+
+    @property
+    def durable_position(self) -> JournalPosition:
+        """Up to where the journal is synced."""
+        return self._writer.durable
+
+    def keep_only(self, topics: Set[TopicId], subscriptions: Set[SubscriptionId]) -> None:
+        """Forget all topics and subscriptions but these: to be called once they are known."""
+        self._contents.keep_only(topics, subscriptions)
+        for topic_id in self._topics.keys() - topics:
+            self._topics.pop(topic_id).drop()
+        self._housekeeping.look_around()
+
+    def topic(self, topic_id: TopicId) -> TopicLog:
+        """Return a topic's log; one that was never appended to is empty."""
+        log = self._topics.get(topic_id)
+        if log is None:
+            log = self._topics[topic_id] = TopicLog(
+                topic_id,
+                self._contents.topic(topic_id),
+                self._cache.tail(),
+                self._writer,
+                self._reader,
+                self._clock,
+            )
+        return log
+
+    def drop_topic(self, topic_id: TopicId) -> None:
+        """Forget a topic; its bytes go with the files that hold nothing else."""
+        self._contents.topics.pop(topic_id, None)
+        log = self._topics.pop(topic_id, None)
+        if log is not None:
+            log.drop()
+        self._housekeeping.look_around()
+
+    def drop_subscription(self, subscription_id: SubscriptionId) -> None:
+        """Forget a subscription's progress."""
+        self._contents.progress.pop(subscription_id, None)
+
+    def progress(self, subscription_id: SubscriptionId) -> Progress | None:
+        """Return all that was journaled or queued for it so far; None if it has no record."""
+        folded = self._contents.progress.get(subscription_id)
+        return folded.whole() if folded is not None else None
+
+    def create_progress(self, subscription_id: SubscriptionId, cursor: Offset, done: Done) -> None:
+        """Journal where a subscription starts, whatever it had before; see `append_progress`."""
+        start = Progress(cursor)
+        entry = _ProgressEntry(encode_progress(subscription_id, start), WHOLE_PROGRESS, done)
+        if self._queue_progress(entry):
+            self._contents.progress[subscription_id] = FoldedProgress(start)
+
+    def append_progress(
+        self, subscription_id: SubscriptionId, change: ProgressChange, done: Done
+    ) -> None:
+        """Journal a change of progress; `done(None)` once it is synced, in the order of calls.
+
+        Never raises: `done(error)` tells that it was not taken, or that the journal failed.
+        """
+        folded = self._contents.progress.get(subscription_id)
+        if folded is None:
+            missing = NotFound(f"subscription {subscription_id} has no progress to change")
+            call_soon(lambda: done(missing))
+            return
+        if self._queue_progress(_ProgressEntry(encode_progress(subscription_id, change), 0, done)):
+            folded.apply(change)
+
+    def _queue_progress(self, entry: _ProgressEntry) -> bool:
+        try:
+            self._writer.queue(entry, reserve_bytes=_PROGRESS_RESERVE_BYTES)
+        except DanubeError as error:
+            refusal = error  # The name bound by `except` is gone when the callback runs.
+            call_soon(lambda: entry.done(refusal))
+            return False
+        return True
+
+    async def flush(self) -> None:
+        """Wait until everything queued so far is synced; raise Unavailable if it will not be."""
+        await self._writer.flush()
+
+    async def close(self) -> None:
+        """Write what is queued, mark the journal as closed, and let go of the directory."""
+        await self._writer.close()
+        await self._housekeeping.stop()
+        await self._lock.release()
+
+    def _failed(self, error: DanubeError) -> None:
+        if self.on_failure is not None:
+            self.on_failure(error)
+
+
+def _new_header(directory: str, identity: str, now_ms: int) -> FileHeader:
+    journal = xxhash.xxh3_64_hexdigest(f"{identity}\0{directory}\0{now_ms}".encode())
+    return FileHeader(journal=journal, identity=identity, created_ms=now_ms)
+
+
+def _cannot_open(directory: str, error: OSError) -> Unavailable:
+    return Unavailable(f"cannot open the journal in {directory}: {error}; see to the disk")

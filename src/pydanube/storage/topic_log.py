@@ -1,0 +1,203 @@
+"""One topic's messages: the door through which topics append and subscriptions read."""
+
+from collections import deque
+from collections.abc import Callable
+
+from typing_extensions import override
+
+from pydanube.errors import DanubeError, InvalidRequest, NotFound
+from pydanube.model.batch import Batch
+from pydanube.model.ids import JournalPosition, Offset, TopicId
+from pydanube.model.policies import Durability
+from pydanube.runtime.clock import Clock
+from pydanube.storage.journal.contents import JournalFile, TopicIndex
+from pydanube.storage.journal.reader import JournalReader
+from pydanube.storage.journal.records import Kind, ProducerStamp, encode_batch_header
+from pydanube.storage.journal.writer import Entry, JournalWriter
+from pydanube.storage.pieces import Piece, cut_piece
+from pydanube.storage.tail_cache import TopicTail
+
+__all__ = ["Done", "Piece", "ProducerStamp", "TopicLog"]
+
+READ_BYTES = 1024 * 1024
+
+Done = Callable[[DanubeError | None], None]
+"""Called once, on the event loop: with None when it is done, with the reason when it never will."""
+
+
+class _Append(Entry):
+    """A batch on its way into the journal."""
+
+    __slots__ = ("base", "batch", "done", "error", "log", "over")
+
+    def __init__(
+        self,
+        log: "TopicLog",
+        base: Offset,
+        batch: Batch,
+        header: bytes,
+        done: Done,
+        how: Durability,
+    ) -> None:
+        super().__init__(Kind.BATCH, (header, batch.data), durability=how)
+        self.log = log
+        self.base = base
+        self.batch = batch
+        self.done = done
+        self.over = False
+        self.error: DanubeError | None = None
+
+    @override
+    def placed(self, position: JournalPosition, file: JournalFile) -> None:
+        self.log.enter(self.base, self.batch.count, position, self.size, file)
+
+    @override
+    def finished(self, error: DanubeError | None) -> None:
+        self.over = True
+        self.error = error
+        self.log.settle()
+
+
+class TopicLog:
+    """Gives offsets, keeps messages, and shows readers what is durable.
+
+    Offsets are given in the order of appending, without gaps. Readers see what lies below
+    `durable_end`, which moves only forward and never past a batch that may still be lost (as far
+    as its durability promises).
+    """
+
+    def __init__(
+        self,
+        topic_id: TopicId,
+        index: TopicIndex,
+        tail: TopicTail,
+        writer: JournalWriter,
+        reader: JournalReader,
+        clock: Clock,
+    ) -> None:
+        self.topic_id = topic_id
+        self._index = index
+        self._tail = tail
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
+        self._next = self._durable_end = Offset(index.next_offset)
+        self._pending: deque[_Append] = deque()
+        self._failure: DanubeError | None = None
+        self._dropped = False
+
+    @property
+    def first_offset(self) -> Offset:
+        """The oldest offset there is, or the next one while there is none."""
+        return self._index.first_offset
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset the next message will get."""
+        return self._next
+
+    @property
+    def durable_end(self) -> Offset:
+        """Readers see what lies below."""
+        return self._durable_end
+
+    def append(
+        self,
+        batch: Batch,
+        done: Done,
+        *,
+        durability: Durability = "fsync",
+        epoch: int = 0,
+        stamp: ProducerStamp | None = None,
+    ) -> Offset:
+        """Give the batch its offsets and queue it; return the first offset.
+
+        `done(None)` follows once it is durable as promised and readers can see it, `done(error)`
+        if the journal failed; in the order of appending, and never before this returns. Raises
+        Overloaded while too much waits for the disk and Unavailable when the journal has stopped;
+        no offset is given then.
+        """
+        if self._dropped:
+            raise NotFound(f"topic {self.topic_id} has been deleted")
+        if batch.count > len(batch.data):
+            # A row has eight bytes of time at least; recovery relies on it.
+            raise InvalidRequest("a batch has more rows than bytes; send it uncompressed")
+        base = self._next
+        header = encode_batch_header(
+            self.topic_id, epoch, base, batch.count, self._clock.now_ms(), stamp
+        )
+        entry = _Append(self, base, batch, header, done, durability)
+        self._writer.queue(entry)
+        self._pending.append(entry)
+        self._next = Offset(base + batch.count)
+        return base
+
+    def read_cached(self, start: Offset, end: Offset) -> list[Piece] | None:
+        """Return contiguous pieces from `start` on without waiting, as far as the cache goes.
+
+        Empty if nothing durable is there yet; None unless `start` is in the cache.
+        """
+        if start >= self._durable_end:
+            return []
+        return self._tail.read(start, min(end, self._durable_end))
+
+    async def read(self, start: Offset, end: Offset, *, bytes_max: int = READ_BYTES) -> list[Piece]:
+        """Return contiguous pieces of [start, end), from cache or journal: about `bytes_max` bytes.
+
+        At least one if there is anything. A first piece behind `start` means that the offsets
+        between hold nothing. Raises Corruption when stored bytes are damaged.
+        """
+        end = min(end, self._durable_end)
+        if start >= end:
+            return []
+        cached = self._tail.read(start, end)
+        if cached is not None:
+            return _first_bytes(cached, bytes_max)
+        if start >= self._index.end and self._index.next_offset < self._durable_end:
+            # Shown to readers before it was written, and evicted since: only a topic whose
+            # durability is "memory" can get here.
+            await self._writer.flush()
+        stored = await self._reader.read(self.topic_id, self._index, start, end, bytes_max)
+        pieces = [cut_piece(found.base, found.batch, start, end) for found in stored]
+        return _until_gap(pieces)
+
+    def enter(
+        self, base: Offset, count: int, position: JournalPosition, size: int, file: JournalFile
+    ) -> None:
+        """Take in where a batch is being written."""
+        self._index.add(base, count, position, size)
+        if self._index.last_file is not file:
+            self._index.last_file = file
+            file.topics.add(self.topic_id)
+
+    def settle(self) -> None:
+        """Show and report what is over, in the order of appending."""
+        while self._pending and self._pending[0].over:
+            entry = self._pending.popleft()
+            # Behind a batch that failed nothing may show, even if it was content with less.
+            self._failure = self._failure or entry.error
+            if self._failure is None:
+                self._durable_end = Offset(entry.base + entry.batch.count)
+                if not self._dropped:
+                    self._tail.add(entry.base, entry.batch)
+            entry.done(self._failure)
+
+    def drop(self) -> None:
+        """Forget everything; what waits is still reported."""
+        self._dropped = True
+        self._tail.clear()
+
+
+def _first_bytes(pieces: list[Piece], bytes_max: int) -> list[Piece]:
+    for number, piece in enumerate(pieces):
+        bytes_max -= len(piece.batch.data)
+        if bytes_max <= 0:
+            return pieces[: number + 1]
+    return pieces
+
+
+def _until_gap(pieces: list[Piece]) -> list[Piece]:
+    for number in range(1, len(pieces)):
+        if pieces[number].start != pieces[number - 1].end:
+            return pieces[:number]
+    return pieces
