@@ -217,6 +217,7 @@ async def test_a_watch_that_keeps_up_survives_a_transaction_larger_than_its_queu
     watch = store.watch("/", 0)
     await store.transact([], [Put(f"/{number}", b"") for number in range(5)])
     assert len(await read(watch, 5)) == 5
+    assert len(await read(store.watch("/", 0), 5)) == 5
 
 
 @on_every_backend

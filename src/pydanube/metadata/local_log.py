@@ -86,6 +86,8 @@ class LocalLog:
     async def begin(self, recovered: Recovered, state: bytes) -> None:
         """Make what was recovered durable; `state` is that of all its commands applied."""
         self._end = recovered.log_end
+        # The names that were found may be known to the operating system's cache alone.
+        await self._files.sync_directory(self._directory)
         if recovered.state is None or recovered.log_end > recovered.log_start:
             await self.start_anew(state)
             return

@@ -88,7 +88,11 @@ class MetadataStore(Protocol):
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Change]:
         """Iterate over all changes below the prefix with a revision above that one, in order.
 
-        Conflict if that revision has been compacted away: list again and watch from there.
+        Conflict, at once or while iterating, if that revision has been compacted away or the
+        reader is too slow: list again and watch from there. The changes of one transaction come
+        in a row with one revision, so a reader that begins anew in their midst asks for changes
+        after the revision before. The iteration ends when the store is closed, and with
+        Unavailable when it stops after a failed write.
         """
 
     async def grant_lease(self, ttl_ms: int) -> int:

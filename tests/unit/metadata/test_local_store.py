@@ -288,6 +288,40 @@ async def test_changes_found_in_the_log_can_be_watched_after_opening(world: Worl
     await store.close()
 
 
+@pytest.mark.parametrize(
+    ("wall_clock_moved_ms", "lives_seconds"),
+    [(4_000, 6.0), (60_000, 0.0), (-3_600_000, 10.0)],
+    ids=["within its time", "after its time", "with a clock set back"],
+)
+def test_a_lease_lives_through_a_reboot_by_the_wall_clock(
+    wall_clock_moved_ms: int, lives_seconds: float
+):
+    disk = SimulatedDisk()
+
+    async def open_store(clock: SimulatedClock) -> LocalMetadataStore:
+        tasks = TaskScope(lambda name, failure: None)
+        return await LocalMetadataStore.open(disk.mount(), clock, tasks, DIRECTORY)
+
+    async def before(_: Randomness) -> None:
+        clock = SimulatedClock()
+        await clock.sleep(100)
+        store = await open_store(clock)
+        await store.put("/a", b"", lease=await store.grant_lease(10_000))
+
+    async def after(_: Randomness) -> None:
+        # A new loop: monotonic time begins anew, as it does when a machine boots.
+        store = await open_store(SimulatedClock(skew_ms=100_000 + wall_clock_moved_ms))
+        opened = asyncio.get_running_loop().time()
+        async with asyncio.timeout(1_000):
+            await anext(store.watch("/", 1))
+        lived = asyncio.get_running_loop().time() - opened
+        assert lived == pytest.approx(lives_seconds, abs=0.05)
+
+    run_simulated(before, 0)
+    disk.kill()
+    run_simulated(after, 0)
+
+
 def _empty_snapshot() -> bytes:
     async def main(randomness: Randomness) -> bytes:
         world = World(randomness)
