@@ -150,6 +150,9 @@ def test_zero_is_unlimited_in_policies_from_every_source_and_nowhere_else() -> N
     assert "Expected int >= 1" in refused(
         MINIMAL.replace("policies: {}", "policies: {max_publish_rate: -1}")
     )
+    assert "got bool" in refused(
+        MINIMAL.replace("policies: {}", "policies: {max_publish_rate: false}")
+    )
 
 
 @pytest.mark.parametrize(

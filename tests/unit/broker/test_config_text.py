@@ -160,12 +160,13 @@ def test_numbers_may_be_grouped() -> None:
 
 
 def test_substitution_fills_in_the_environment() -> None:
-    environment = {"PLACE": "north", "PORT": "7000", "EMPTY": ""}
+    environment = {"PLACE": "north", "PORT": "7000", "EMPTY": "", "SHARE": "0.9"}
     house = read(
         'name: "house-${PLACE}-${EMPTY:-x}${EMPTY}"\n'
         "ports:\n"
         "  client: ${PORT}\n"
         '  metrics: "${NONE:-7001}"\n'
+        "share: ${SHARE:-0.1}\n"
         "rooms:\n"
         "- $PLACE\n"
         "- ${PLACE}\n"
@@ -174,6 +175,7 @@ def test_substitution_fills_in_the_environment() -> None:
     )
     assert house.name == "house-north-x"
     assert house.ports == Ports(client=7000, metrics=7001)
+    assert house.share == 0.9
     assert house.rooms == ("$PLACE", "north", "${PLACE}")
 
 

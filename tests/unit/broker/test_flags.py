@@ -23,6 +23,12 @@ def test_a_standalone_broker_needs_a_directory() -> None:
         config_from_flags(BrokerFlags(mode="standalone"), {}, None)
 
 
+def test_a_standalone_broker_keeps_everything_below_its_directory() -> None:
+    config = standalone()
+    assert config.meta_store.data_dir == "/data/raft"
+    assert config.journal_directory == "/data/wal"
+
+
 def test_a_standalone_broker_refuses_a_file_and_seeds() -> None:
     with pytest.raises(InvalidRequest, match="--config-file belongs to --mode cluster"):
         standalone(config_file="x.yml")
