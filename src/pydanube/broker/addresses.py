@@ -98,6 +98,13 @@ def default_url(address: Address) -> str:
     return f"http://{address}"
 
 
+def url_beside(address: Address, broker_url: str) -> str:
+    """Return the URL of another port of the broker, reachable under the host of its first one."""
+    if not _is_wildcard(address.host):
+        return f"http://{address}"
+    return f"http://{Address(urlsplit(broker_url).hostname or '', address.port)}"
+
+
 def _is_wildcard(host: str) -> bool:
     try:
         return ip_address(host).is_unspecified

@@ -80,6 +80,9 @@ class Listeners(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: Annotated[
         str, Meta(description="IP address all services listen on. Names are not resolved.")
     ] = "127.0.0.1"
+    client_host: Annotated[
+        str | None, Meta(description="Another address for the client port. PyDanube's own key.")
+    ] = None
     admin_host: Annotated[
         str | None, Meta(description="Another address for the admin port. PyDanube's own key.")
     ] = None
@@ -92,7 +95,7 @@ class Listeners(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def client_address(self) -> Address:
         """Where clients are served."""
-        return Address(self.host, self.ports.client)
+        return Address(self.client_host or self.host, self.ports.client)
 
     @property
     def admin_address(self) -> Address:
@@ -220,7 +223,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             check_namespace_name(name)
 
     def _hosts_are_addresses(self) -> None:
-        for name in ("host", "admin_host", "prometheus_host"):
+        for name in ("host", "client_host", "admin_host", "prometheus_host"):
             host = getattr(self.broker, name)
             if host is not None:
                 check_bind_host(host, f"broker.{name}")
@@ -281,7 +284,7 @@ def advertised_urls(config: BrokerConfig, client_port: int) -> AdvertisedUrls:
     given = config.broker.advertised_listeners
     place = "broker.advertised_listeners"
     if given.broker_url is None:
-        broker_url = default_url(Address(config.broker.host, client_port))
+        broker_url = default_url(Address(config.broker.client_address.host, client_port))
     else:
         broker_url = check_url(given.broker_url, f"{place}.broker_url")
     if given.connect_url is None:

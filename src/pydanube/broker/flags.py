@@ -62,7 +62,7 @@ def _overrides(flags: BrokerFlags) -> dict[str, object]:
     overrides: dict[str, object] = {}
     if flags.broker_addr is not None:
         client = parse_address(flags.broker_addr, "--broker-addr")
-        overrides |= {"broker.host": client.host, "broker.ports.client": client.port}
+        overrides |= {"broker.client_host": client.host, "broker.ports.client": client.port}
     if flags.admin_addr is not None:
         admin = parse_address(flags.admin_addr, "--admin-addr")
         overrides |= {"broker.admin_host": admin.host, "broker.ports.admin": admin.port}

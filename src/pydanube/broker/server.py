@@ -2,7 +2,7 @@
 
 import sys
 
-from pydanube.broker.addresses import Address, default_url
+from pydanube.broker.addresses import Address, url_beside
 from pydanube.broker.broker import Broker, Urls
 from pydanube.broker.config import BrokerConfig, advertised_urls
 from pydanube.errors import Conflict, DanubeError, InvalidRequest
@@ -56,11 +56,13 @@ class BrokerServer:
         await self._listen(self._broker.client_gate.table, listeners.client_address, "client")
         await self._listen(self._broker.admin_gate.table, listeners.admin_address, "admin")
         await self._show_pages(listeners.prometheus_address)
+        client = advertised_urls(self._config, self.client_port)
+        admin = Address(listeners.admin_address.host, self.admin_port)
         await self._broker.recover(
             Urls(
-                client=advertised_urls(self._config, self.client_port),
-                admin=default_url(Address(listeners.admin_address.host, self.admin_port)),
-                metrics=self._metrics_url(listeners.prometheus_address),
+                client=client,
+                admin=url_beside(admin, client.broker_url),
+                metrics=self._metrics_url(listeners.prometheus_address, client.broker_url),
             )
         )
 
@@ -109,10 +111,10 @@ class BrokerServer:
         """The port of metrics and health, if there is one."""
         return self._pages.port if self._pages is not None else None
 
-    def _metrics_url(self, address: Address | None) -> str:
+    def _metrics_url(self, address: Address | None, broker_url: str) -> str:
         if address is None or self.metrics_port is None:
             return ""
-        return default_url(Address(address.host, self.metrics_port))
+        return url_beside(Address(address.host, self.metrics_port), broker_url)
 
     async def stop(self) -> None:
         """Refuse new messages, finish and sync what was accepted, then close everything."""

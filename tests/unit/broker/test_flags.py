@@ -52,6 +52,11 @@ def test_each_address_binds_its_own_service() -> None:
     assert str(config.broker.prometheus_address) == "127.0.0.3:3"
 
 
+def test_opening_the_client_port_leaves_the_admin_port_closed() -> None:
+    config = standalone(broker_addr="0.0.0.0:1", advertised_addr="north:1", insecure=True)
+    assert str(config.broker.admin_address) == "127.0.0.1:50051"
+
+
 def test_only_the_port_of_the_raft_address_counts() -> None:
     config = standalone(raft_addr="10.0.0.1:7777")
     assert config.broker.ports.raft == 7777
