@@ -125,8 +125,9 @@ class BrokerMetrics:
         """Calls by service, method and result."""
         calls: dict[Labels, int] = {}
         for (service, method), metrics in dict(self._rpc).items():
-            calls[service, method, "ok"] = metrics.ok
-            calls[service, method, "error"] = metrics.errors
+            if metrics.ok or metrics.errors:
+                calls[service, method, "ok"] = metrics.ok
+                calls[service, method, "error"] = metrics.errors
         return calls
 
     @property
