@@ -1,11 +1,14 @@
 """`danube broker`, also known as `danube-broker`: run a broker in this process."""
 
 import os
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from pydanube.cli.lazy import GuardedCommand
+
+if TYPE_CHECKING:
+    from pydanube.observability.logging import LogFormat, LogLevel
 
 
 @click.command("broker", cls=GuardedCommand)
@@ -45,8 +48,8 @@ def command(
     mode: str | None,
     config_file: TextIO | None,
     engine: str,
-    log_format: str,
-    log_level: str,
+    log_format: "LogFormat",
+    log_level: "LogLevel",
     **flags: str | bool | None,
 ) -> None:
     """Run a broker.

@@ -1,6 +1,5 @@
 """`danube consume`: receive messages of a topic, print and settle them."""
 
-import asyncio
 import base64
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -109,48 +108,48 @@ def command(
         seconds=seconds,
         output=output,
     )
-    rate = asyncio.run(consume(consuming, outside()))
-    click.echo(
-        f"received {rate.messages} messages, {rate.bytes} bytes, "
-        f"in {rate.seconds:.1f} s ({rate.messages_per_second:g}/s)",
-        err=True,
-    )
+    from pydanube.runtime.process import run
+
+    rate = run(consume(consuming, outside()))
+    click.echo(f"received {rate}", err=True)
 
 
 async def consume(consuming: Consuming, given: Outside) -> "Rate":
     """Receive until the count, the time or a signal ends it."""
-    from pydanube.cli.running import Meter, stopped_by_signals
+    from pydanube.cli.running import Meter, report_failure, stopped_by_signals
     from pydanube.client.client import connect
     from pydanube.runtime.clock import SystemClock
     from pydanube.runtime.tasks import TaskScope
 
     clock = SystemClock()
-    with stopped_by_signals() as stop:
-        async with connect(consuming.service_addr, open_channel=given.open_channel) as client:
-            consumer = await client.consumer(
-                consuming.topic,
-                consuming.subscription,
-                name=consuming.consumer_name,
-                subscription_type=consuming.subscription_type,
-                key_filters=consuming.key_filters,
-                start_position=consuming.start_position,
-            )
+    async with (
+        stopped_by_signals() as stop,
+        connect(consuming.service_addr, open_channel=given.open_channel) as client,
+    ):
+        consumer = await client.consumer(
+            consuming.topic,
+            consuming.subscription,
+            name=consuming.consumer_name,
+            subscription_type=consuming.subscription_type,
+            key_filters=consuming.key_filters,
+            start_position=consuming.start_position,
+        )
 
-            async def close_when_stopped() -> None:
-                await stop.wait()
-                await consumer.close()
+        async def close_when_stopped() -> None:
+            await stop.wait()
+            await consumer.close()
 
-            if consuming.seconds is not None:
-                clock.call_later(consuming.seconds, stop.set)
-            closing = TaskScope(lambda _name, failure: click.echo(f"{failure!r}", err=True))
-            closing.start(close_when_stopped(), "close the consumer")
-            # Printed messages show the progress themselves.
-            with Meter(clock, "received", consuming.messages_max, quiet=True) as meter:
-                try:
-                    await _receive_all(consumer, consuming, meter)
-                finally:
-                    await closing.close()
-                return meter.rate()
+        if consuming.seconds is not None:
+            clock.call_later(consuming.seconds, stop.set)
+        closing = TaskScope(report_failure)
+        closing.start(close_when_stopped(), "close the consumer")
+        # Printed messages show the progress themselves.
+        with Meter(clock, "received", consuming.messages_max, quiet=True) as meter:
+            try:
+                await _receive_all(consumer, consuming, meter)
+            finally:
+                await closing.close()
+            return meter.rate()
 
 
 async def _receive_all(consumer: "Consumer", consuming: Consuming, meter: "Meter") -> None:

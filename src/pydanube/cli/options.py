@@ -68,11 +68,10 @@ class AdminSession(NamedTuple):
 
     def show(self, operation: "Callable[[Operations], Awaitable[object]]") -> None:
         """Carry one operation out and print its result."""
-        import asyncio
-
         from pydanube.cli.output import show  # Here, so that --help loads neither gRPC nor rich.
+        from pydanube.runtime.process import run
 
-        show(asyncio.run(self._carry_out(operation, outside())), self.output)
+        show(run(self._carry_out(operation, outside())), self.output)
 
     async def _carry_out(
         self, operation: "Callable[[Operations], Awaitable[object]]", given: Outside

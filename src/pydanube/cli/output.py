@@ -92,6 +92,12 @@ def _table(columns: Sequence[str] | None, rows: list[list[str]]) -> None:
     table = Table(*(columns or ("", "")), box=None, pad_edge=False, show_header=columns is not None)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    # A pipe has no width: lines stay whole for grep and awk.
-    width = None if sys.stdout.isatty() else TEXT_COLUMNS_MAX
-    Console(width=width, highlight=False).print(table)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    # A pipe has no width: lines stay whole, and end where they end, for grep and awk.
+    console = Console(width=TEXT_COLUMNS_MAX, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())

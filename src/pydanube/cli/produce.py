@@ -114,11 +114,14 @@ def command(
         messages=count,
         interval_seconds=interval / 1_000,
     )
-    rate = asyncio.run(publish(publishing, outside(), quiet=output == "json"))
-
     from pydanube.cli.output import show
+    from pydanube.runtime.process import run
 
-    show(rate, output)
+    rate = run(publish(publishing, outside(), quiet=output == "json"))
+    if output == "json":
+        show(rate, output)
+    else:
+        click.echo(f"acknowledged: {rate}")
     if rate.messages < count:
         raise click.exceptions.Exit(INTERRUPTED)
 
@@ -129,24 +132,26 @@ async def publish(publishing: Publishing, given: Outside, *, quiet: bool) -> "Ra
     from pydanube.client.client import connect
     from pydanube.runtime.clock import SystemClock
 
-    with stopped_by_signals() as stop:
-        async with connect(publishing.service_addr, open_channel=given.open_channel) as client:
-            producer = await client.producer(
-                publishing.topic,
-                name=publishing.producer_name,
-                reliable=publishing.reliable,
-                partitions=publishing.partitions,
-            )
-            with Meter(SystemClock(), "published", publishing.messages, quiet=quiet) as meter:
-                try:
-                    await _send_all(producer, publishing, meter, stop)
-                except DanubeError:
-                    click.echo(
-                        f"{meter.messages} of {publishing.messages} messages were acknowledged",
-                        err=True,
-                    )
-                    raise
-                return meter.rate()
+    async with (
+        stopped_by_signals() as stop,
+        connect(publishing.service_addr, open_channel=given.open_channel) as client,
+    ):
+        producer = await client.producer(
+            publishing.topic,
+            name=publishing.producer_name,
+            reliable=publishing.reliable,
+            partitions=publishing.partitions,
+        )
+        with Meter(SystemClock(), "published", publishing.messages, quiet=quiet) as meter:
+            try:
+                await _send_all(producer, publishing, meter, stop)
+            except DanubeError:
+                click.echo(
+                    f"{meter.messages} of {publishing.messages} messages were acknowledged",
+                    err=True,
+                )
+                raise
+            return meter.rate()
 
 
 async def _send_all(

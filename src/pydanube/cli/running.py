@@ -1,17 +1,19 @@
 """What long-running commands share: ending on a signal, and telling how far they are."""
 
 import asyncio
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import click
 from msgspec import Struct
+from typing_extensions import override
 
 from pydanube.runtime.clock import Clock
+from pydanube.runtime.process import StopSignals
+from pydanube.runtime.tasks import TaskScope
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -26,6 +28,13 @@ class Rate(Struct, frozen=True, kw_only=True):
     bytes: int
     seconds: float
     messages_per_second: float
+
+    @override
+    def __str__(self) -> str:
+        return (
+            f"{self.messages} messages, {self.bytes} bytes, in {self.seconds:.1f} s "
+            f"({self.messages_per_second:g}/s)"
+        )
 
 
 class Meter:
@@ -105,24 +114,24 @@ class Meter:
         return progress, progress.add_task(self._verb, total=self._expected)
 
 
-@contextmanager
-def stopped_by_signals() -> Iterator[asyncio.Event]:
-    """Give an event that SIGINT or SIGTERM sets; a second signal ends the process as usual."""
-    loop = asyncio.get_running_loop()
+@asynccontextmanager
+async def stopped_by_signals() -> AsyncIterator[asyncio.Event]:
+    """Give an event that SIGINT or SIGTERM sets; the second signal ends the process at once."""
     stop = asyncio.Event()
-    signals = (signal.SIGINT, signal.SIGTERM)
+    with StopSignals() as signals:
 
-    def release() -> None:
-        for number in signals:
-            loop.remove_signal_handler(number)
+        async def watch() -> None:
+            await signals.wait()
+            stop.set()
 
-    def stop_and_release() -> None:
-        stop.set()
-        release()
+        tasks = TaskScope(report_failure)
+        tasks.start(watch(), "signals")
+        try:
+            yield stop
+        finally:
+            await tasks.close()
 
-    for number in signals:
-        loop.add_signal_handler(number, stop_and_release)
-    try:
-        yield stop
-    finally:
-        release()
+
+def report_failure(task: str, failure: BaseException) -> None:
+    """Tell that something beside the command itself failed."""
+    click.echo(f"error: {task}: {failure}", err=True)
