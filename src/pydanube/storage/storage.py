@@ -16,12 +16,11 @@ from pydanube.storage.journal.housekeeping import Housekeeping
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.reader import JournalReader
 from pydanube.storage.journal.records import WHOLE_PROGRESS, FileHeader, Kind, encode_progress
-from pydanube.storage.journal.recovery import Recovered, recover
+from pydanube.storage.journal.recovery import LOCK_NAME, Recovered, recover
 from pydanube.storage.journal.writer import Entry, JournalWriter, begin_file
 from pydanube.storage.tail_cache import TailCache
 from pydanube.storage.topic_log import Done, TopicLog
 
-LOCK_NAME = "journal.lock"
 _HOUR_MS = 3_600_000
 # Acks must get through when publishes are refused already: they are few, and consumers wait.
 _PROGRESS_RESERVE_BYTES = 16 * 1024 * 1024

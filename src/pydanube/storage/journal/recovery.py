@@ -10,6 +10,7 @@ from pydanube.storage.errors import JournalDamaged
 from pydanube.storage.journal.contents import JournalContents, JournalFile, index_name
 from pydanube.storage.journal.survey import Survey, list_journal, survey
 
+LOCK_NAME = "journal.lock"
 STOPPED_NAME = "journal.stopped"
 _BEGINNINGS = (b"DNK1", bytes(4))
 
@@ -59,8 +60,13 @@ async def _survey_carefully(files: Files, directory: str) -> Survey:
     # An index speaks for a file only as long as nothing is wrong with the files behind it: the
     # newest one holds the progress of all, and its being there is what makes the others finished.
     if found.damaged or (found.files and not found.files[-1].prologue_whole):
-        found = await _survey(files, directory, use_indexes=False)
+        found = await survey_all(files, directory)
     return found
+
+
+async def survey_all(files: Files, directory: str) -> Survey:
+    """Read every byte that may be trusted, without any index; change nothing."""
+    return await _survey(files, directory, use_indexes=False)
 
 
 async def _survey(files: Files, directory: str, *, use_indexes: bool) -> Survey:

@@ -157,7 +157,7 @@ class _FileReading:
         """Find the next frame behind a bad place, and any that says the place was synced."""
         bad_position = self._file.start + bad
         first: int | None = None
-        at = bad + 1
+        at = bad + PREFIX_BYTES  # No frame is shorter.
         while at + PREFIX_BYTES <= self._size:
             data = await self._read(at, CHUNK_BYTES)
             sighting = find_frame(data, self._file.start + at, 0)
