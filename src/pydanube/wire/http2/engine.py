@@ -8,6 +8,7 @@ from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.wire.calls import Engine, HandlerTable
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server import Http2Server
+from pydanube.wire.http2.tls import TlsFiles
 
 
 class Http2Engine(Engine):
@@ -18,7 +19,7 @@ class Http2Engine(Engine):
         *,
         limits: Http2Limits | None = None,
         clock: Clock | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | TlsFiles | None = None,
     ) -> None:
         self._limits = limits or Http2Limits()
         self._clock = clock or SystemClock()
@@ -27,5 +28,11 @@ class Http2Engine(Engine):
     @override
     async def serve(self, table: HandlerTable, host: str, port: int) -> Http2Server:
         server = Http2Server(table, self._limits, self._clock)
-        await server.listen(host, port, self._tls)
+        if isinstance(self._tls, TlsFiles):
+            await server.listen(host, port, await self._tls.load())
+            server.keep_fresh(self._tls)
+        else:
+            if self._tls is not None:
+                self._tls.set_alpn_protocols(["h2"])
+            await server.listen(host, port, self._tls)
         return server

@@ -134,16 +134,17 @@ class Incoming(Outgoing[AnyStream]):
         self._reset(fault.stream_id, fault.code)
 
     def _reset(self, stream_id: int, code: ErrorCode) -> None:
-        """End a stream from our side, at once, and put up with what is still under way to it."""
-        self._write(reset_frame(stream_id, code))
-        self._remember_reset(stream_id)
+        """End a stream from our side, at once."""
+        self._write_reset(stream_id, code)
         stream = self.streams.get(stream_id)
         if stream is not None:
             self._forget(stream)
             stream.local_closed = stream.remote_closed = True
             self._gone(stream, code)
 
-    def _remember_reset(self, stream_id: int) -> None:
+    def _write_reset(self, stream_id: int, code: ErrorCode) -> None:
+        """Send RST_STREAM, and from now on put up with what is still under way to the stream."""
+        self._write(reset_frame(stream_id, code))
         if len(self._reset_here) >= RESETS_REMEMBERED_MAX:
             del self._reset_here[next(iter(self._reset_here))]
         self._reset_here[stream_id] = None

@@ -40,7 +40,7 @@ class Http2Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = 64 * KIB
     stream_window_bytes: Annotated[
         int, Meta(ge=65_535, le=2**31 - 1, description="What a call may send unasked.")
-    ] = 65_535
+    ] = 64 * KIB
     connection_window_bytes: Annotated[
         int, Meta(ge=65_535, le=2**31 - 1, description="What all calls may send unasked.")
     ] = 32 * MIB

@@ -13,6 +13,7 @@ from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable, Server
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_connection import Registry, ServerConnection
+from pydanube.wire.http2.tls import REFRESH_SECONDS, TlsFiles
 
 TICK_SECONDS: Final = 1.0
 _BACKLOG: Final = 1_024
@@ -52,6 +53,16 @@ class Http2Server(Server, Registry):
             raise OSError(error.errno, f"cannot listen on {shown}: {error.strerror}") from error
         self._port = self._listener.sockets[0].getsockname()[1]
         self._tick_later()
+
+    def keep_fresh(self, tls: TlsFiles) -> None:
+        """Take renewed certificates into use until the server stops."""
+
+        async def refresh_for_ever() -> None:
+            while True:
+                await self._clock.sleep(REFRESH_SECONDS)
+                await tls.refresh()
+
+        self._scope.start(refresh_for_ever(), "refresh certificates")
 
     def _connection(self) -> ServerConnection:
         return ServerConnection(self._limits, self._table, self._scope, self._clock, self)

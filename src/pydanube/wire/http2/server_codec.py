@@ -89,9 +89,8 @@ class ServerCodec(Replies):
         stream.head = head
         stream.started_ms = self._now_ms
         self.streams[stream_id] = stream
-        if not head.is_simple:
-            stream.simple = False
-            stream.length_left = head.content_length
+        stream.simple = head.is_grpc
+        stream.length_left = head.content_length
         if end_stream:
             stream.remote_closed = True
         if head.refusal is not None:
@@ -141,6 +140,7 @@ class ServerCodec(Replies):
                 not compressed
                 and start + PREFIX_BYTES + length == end
                 and length <= self._message_bytes_max
+                and (stream.length_left is None or stream.length_left == end - start)
             ):
                 self.requests += 1
                 self._application.request_arrived(stream, data[start + PREFIX_BYTES : end])

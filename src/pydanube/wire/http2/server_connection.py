@@ -118,9 +118,17 @@ class ServerConnection(asyncio.Protocol):
         out = self._codec.take_output()
         if out:
             write_all(self._transport, out)
+            if self._codec.held:
+                self._check_transport()
         if self._codec.finished and self._farewell_ms is None:
             self._farewell_ms = self._clock.monotonic_ms()
             fault = self._codec.fault
             if fault is not None:
                 _log.info("a connection was given up", peer=self.peer, reason=str(fault))
             self._transport.close()
+
+    def _check_transport(self) -> None:
+        """Give up on a peer that reads nothing and yet makes us answer."""
+        if self._transport.get_write_buffer_size() > self._limits.outgoing_bytes_max:
+            fault = ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "replies are not read")
+            self._codec.fail(fault)

@@ -22,8 +22,6 @@ class ServerHead(Struct, frozen=True, kw_only=True):
 
     call: Call
     is_grpc: bool
-    is_simple: bool
-    """Nothing about the request asks for more than taking its message."""
     timeout_ms: float | None
     encoding: bytes
     content_length: int | None
@@ -43,7 +41,6 @@ def head_builder(table: HandlerTable, peer: str) -> Callable[[Sequence[Field]], 
         return ServerHead(
             call=Call(path=path, peer=peer, metadata=request.metadata),
             is_grpc=request.is_grpc,
-            is_simple=request.is_grpc and request.content_length is None,
             timeout_ms=request.timeout_ms,
             encoding=request.encoding,
             content_length=request.content_length,

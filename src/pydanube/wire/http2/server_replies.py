@@ -16,7 +16,6 @@ from pydanube.wire.http2.frames import (
     HEADERS,
     PREFACE,
     goaway_frame,
-    reset_frame,
 )
 from pydanube.wire.http2.grpc_framing import (
     OK_BLOCK,
@@ -184,8 +183,7 @@ class Replies(Codec[ServerStream]):
     def _sent_end(self, stream: ServerStream) -> None:
         if not stream.remote_closed:
             # The rest of the request is of no use; RFC 9113 section 8.1 gives it this ending.
-            self._write(reset_frame(stream.id, ErrorCode.NO_ERROR))
-            self._remember_reset(stream.id)
+            self._write_reset(stream.id, ErrorCode.NO_ERROR)
             stream.remote_closed = True
         self._forget(stream)
 

@@ -8,7 +8,8 @@ from pydanube.wire.http2.limits import KIB
 TRANSPORT_BYTES_HIGH: Final = 256 * KIB
 _JOINED_BYTES_MAX: Final = 64 * KIB
 """Up to here one copy is cheaper than handing the kernel many pieces."""
-_JOINED_PIECES_MAX: Final = 512
+_MANY_PIECES: Final = 64
+"""From here they are small ones, or so many that the kernel would not take them at once."""
 
 
 def configure(transport: asyncio.Transport) -> None:
@@ -17,8 +18,11 @@ def configure(transport: asyncio.Transport) -> None:
 
 
 def write_all(transport: asyncio.Transport, pieces: list[bytes | memoryview]) -> None:
-    """Write the pieces in order, with one call."""
-    transport.write(b"".join(pieces))
+    """Write the pieces in order."""
+    if len(pieces) > _MANY_PIECES or sum(map(len, pieces)) <= _JOINED_BYTES_MAX:
+        transport.write(b"".join(pieces))
+    else:
+        transport.writelines(pieces)
 
 
 def peer_name(transport: asyncio.Transport) -> tuple[str, str]:
