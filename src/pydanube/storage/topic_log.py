@@ -153,13 +153,18 @@ class TopicLog:
         cached = self._tail.read(start, end)
         if cached is not None:
             return _first_bytes(cached, bytes_max)
-        if start >= self._index.end and self._index.next_offset < self._durable_end:
-            # Shown to readers before it was written, and evicted since: only a topic whose
-            # durability is "memory" can get here.
+        if not self._is_written(end):
             await self._writer.flush()
         stored = await self._reader.read(self.topic_id, self._index, start, end, bytes_max)
         pieces = [cut_piece(found.base, found.batch, start, end) for found in stored]
         return _until_gap(pieces)
+
+    def _is_written(self, end: int) -> bool:
+        """Tell whether all below `end` is in the file; with "memory" it shows before it is."""
+        index = self._index
+        if index.next_offset < end:
+            return False
+        return not index.bases or index.positions[index.find(end - 1)] < self._writer.written
 
     def enter(
         self, base: Offset, count: int, position: JournalPosition, size: int, file: JournalFile

@@ -138,7 +138,7 @@ class JournalWriter:
         self._ended = asyncio.Event()
         self._running = False
         self._closing = False
-        self.durable = journal_files[-1].end
+        self.written = self.durable = journal_files[-1].end
         self.unsynced_bytes = 0
         self.failure: DanubeError | None = None
 
@@ -210,11 +210,12 @@ class JournalWriter:
         parts, end = self._encode_group(active)
         if any(entry.durability == "os" for entry in self._group):
             await self._handle.append(parts)
+            self.written = end
             self._tell(None, "os")
             await self._handle.sync()
         elif parts:
             await self._handle.append_and_sync(parts)
-        active.end = self.durable = end
+        active.end = self.written = self.durable = end
         # Told while still in the group, so that none is forgotten should a callback fail.
         self._tell(None, "fsync")
         self.unsynced_bytes -= sum(entry.size for entry in self._group)
@@ -254,7 +255,7 @@ class JournalWriter:
         old, self._handle = self._handle, handle
         self._journal_files.append(file)
         self._begun_ms = self._clock.monotonic_ms()
-        self.durable = file.end
+        self.written = self.durable = file.end
         self._on_rotated(finished)
         await old.close()
 
@@ -262,7 +263,7 @@ class JournalWriter:
         active = self._journal_files[-1]
         parts = encode_frame(Kind.CLOSED, active.end, active.end, [])
         await self._handle.append_and_sync(parts)
-        active.end = self.durable = JournalPosition(active.end + PREFIX_BYTES)
+        active.end = self.written = self.durable = JournalPosition(active.end + PREFIX_BYTES)
 
     async def _stop(self, error: OSError) -> None:
         self.failure = Unavailable(
