@@ -92,13 +92,18 @@ def configuration_page() -> str:
 - `${{NAME}}` in a value is replaced by the environment variable, `${{NAME:-default}}` by the
   default if the variable is unset or empty; `$${{` is a plain `${{`.
 - An environment variable overrides a key: `{example}`. Two underscores part
-  the names of sections; a key at the top is written `{top}`. Lists are separated by commas.
+  the names of sections; a key at the top is written `{top}`. Parts of a list
+  are separated by commas.
 - Flags of `danube broker` override both.
 - The sections `cluster_name`, `broker`, `meta_store`, `bootstrap_namespaces`, `auth`, `storage` and
   `policies` must be there, if only as `auth: {{}}`.
 - In `policies`, `0` means unlimited.
 - What this version does not do is refused at start, with a sentence that says so: `auth.mode: tls`,
-  `admin_tls: true`, several `meta_store.seed_nodes`, a `storage.mode` other than `local`.
+  `admin_tls: true`, several `meta_store.seed_nodes`, a `storage.mode` other than `local`, a
+  `storage.write_buffer`. Settings without effect are named in a warning.
+- Older names are read: `storage.root`, `storage.cache_root`, `storage.wal.dir`,
+  `storage.metadata_root`, `storage.object_store`, and in `storage.wal`: `cache_capacity`,
+  `file_sync`, `retention`.
 - Without credentials the broker listens on loopback addresses only, unless started with
   `--insecure`.
 
@@ -310,9 +315,16 @@ imported from `pydanube` and derive from `pydanube.DanubeError`.
 
 
 def _python_entry(name: str, thing: Callable[..., object]) -> str:
-    text = f"## {name}\n\n```text\n{name}{_signature(thing)}\n```\n\n{inspect.getdoc(thing)}\n"
+    text = f"## {name}\n"
+    # Other classes are not made by hand: a client makes producers, a consumer makes messages.
+    if not isinstance(thing, type) or thing is pydanube.RetryPolicy:
+        text += f"\n```text\n{name}{_signature(thing)}\n```\n"
+    text += f"\n{inspect.getdoc(thing)}\n"
     if not isinstance(thing, type):
         return text
+    if issubclass(thing, Struct) and thing is not pydanube.RetryPolicy:
+        fields = [f"{each.name}: {_type_name(each.type)}" for each in msgspec.structs.fields(thing)]
+        text += "\n```text\n" + "\n".join(fields) + "\n```\n"
     for member, value in sorted(vars(thing).items()):
         if member.startswith("_"):
             continue
@@ -326,13 +338,21 @@ def _python_entry(name: str, thing: Callable[..., object]) -> str:
     return text
 
 
+def _type_name(kind: object) -> str:
+    return _shortened(kind.__name__ if isinstance(kind, type) else str(kind))
+
+
 def _is_async(function: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(function)
 
 
 def _signature(thing: Callable[..., object]) -> str:
     text = str(inspect.signature(thing)).replace("(self, ", "(").replace("(self)", "()")
-    return re.sub(r"\b(?:pydanube|collections|typing)\.(?:\w+\.)*", "", text).replace("'", "")
+    return _shortened(re.sub(r"(: |-> )'([^']+)'", r"\1\2", text))
+
+
+def _shortened(text: str) -> str:
+    return re.sub(r"\b(?:pydanube|collections|typing)\.(?:\w+\.)*", "", text)
 
 
 def _first_sentences(thing: type) -> str:

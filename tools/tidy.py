@@ -214,7 +214,7 @@ def relative(path: Path, root: Path) -> str:
 
 
 def _imported_modules(root: Path) -> Iterator[str]:
-    for path in python_files(root):
+    for path in (each for each in tracked_files(root) if each.suffix == ".py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)

@@ -75,7 +75,7 @@ class AdvertisedListeners(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Listeners(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `broker` section: where the services listen."""
+    """Where the services listen."""
 
     host: Annotated[
         str, Meta(description="IP address all services listen on. Names are not resolved.")
@@ -110,7 +110,7 @@ class Listeners(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `meta_store` section: namespaces, topics, subscriptions and policies."""
+    """Where namespaces, topics, subscriptions and policies are kept."""
 
     data_dir: Annotated[str, Meta(min_length=1, description="Directory of the metadata log.")] = (
         "./danube-data/raft"
@@ -122,7 +122,7 @@ class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `auth.tls` section."""
+    """Certificates; not used in this version."""
 
     cert_file: Annotated[str | None, Meta(description="Certificate of the broker, PEM.")] = None
     key_file: Annotated[str | None, Meta(description="Its private key, PEM.")] = None
@@ -130,7 +130,7 @@ class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JwtConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `auth.jwt` section."""
+    """Tokens; not used in this version."""
 
     secret_key: Annotated[str | None, Meta(description="Shared secret of HS256 tokens.")] = None
     issuer: Annotated[str, Meta(description="The `iss` every token must carry.")] = "danube-auth"
@@ -144,7 +144,7 @@ class JwtConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `auth` section. This version has the mode `none` alone."""
+    """Who may do what. This version has the mode `none` alone."""
 
     mode: Annotated[
         Literal["none", "tls"], Meta(description="`none`: everybody may do everything.")
@@ -157,7 +157,7 @@ class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RebalancingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `load_manager.rebalancing` section."""
+    """When topics move from one broker to another."""
 
     enabled: Annotated[bool, Meta(description="Move topics between brokers by load.")] = False
     aggressiveness: Annotated[
@@ -179,7 +179,7 @@ class RebalancingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class LoadManagerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `load_manager` section. It has nothing to decide while there is one broker."""
+    """Which broker serves which topic. One broker alone has nothing to decide."""
 
     assignment_strategy: Annotated[
         Literal["fair", "balanced", "weighted_load"],
@@ -228,13 +228,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if host is not None:
                 check_bind_host(host, f"broker.{name}")
 
-    @property
-    def journal_directory(self) -> str:
-        """Where the journal lies."""
-        return self.storage.journal_root or "./danube-data/wal"
-
     def _metadata_and_journal_lie_apart(self) -> None:
-        if self.meta_store.data_dir.rstrip("/") == self.journal_directory.rstrip("/"):
+        if self.meta_store.data_dir.rstrip("/") == self.storage.local_wal_root.rstrip("/"):
             raise InvalidConfig(
                 "meta_store.data_dir and storage.local_wal_root must be different directories"
             )

@@ -152,6 +152,8 @@ def run_broker(
 ) -> int:
     """Run a broker until SIGTERM or SIGINT; returns the exit code of the process."""
     log_to_stderr(log_level, log_format)
+    for notice in config.storage.notices():
+        _log.warning(notice)
     return run(_run_until_stopped(config, engine_named(engine)))
 
 

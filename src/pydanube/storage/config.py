@@ -10,7 +10,10 @@ StorageMode = Literal["local", "shared_fs", "object_store"]
 
 
 class LocalRetention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long journal files stay once all their messages are in segments."""
+    """How long journal files stay once all their messages are in segments.
+
+    Without segments, as in this version, a file stays until nothing in it is needed.
+    """
 
     time_minutes: Annotated[
         int, Meta(ge=1, description="Delete exported journal files older than this.")
@@ -35,24 +38,24 @@ class Rotation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class FileSync(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Accepted for compatibility: every group of publishes is synced before it is acknowledged."""
+    """Read and without effect: every group of publishes is synced before it is acknowledged."""
 
     interval_ms: Annotated[
-        int, Meta(ge=1, description="Accepted, without effect: publishes are synced at once.")
+        int, Meta(ge=1, description="Without effect: publishes are synced at once.")
     ] = 5000
     max_batch_bytes: Annotated[
-        int, Meta(ge=1, description="Accepted, without effect: publishes are synced at once.")
+        int, Meta(ge=1, description="Without effect: publishes are synced at once.")
     ] = 10 * MIB
 
 
 class WalAdvanced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of the reference's per-topic log."""
+    """Settings of Danube's log per topic, read and without effect."""
 
     cache_capacity: Annotated[
         int,
         Meta(
             ge=1,
-            description="Accepted, without effect: the cache is bounded by tail_cache_bytes_max.",
+            description="Without effect: the cache is bounded by tail_cache_bytes_max.",
         ),
     ] = 1024
     file_sync: FileSync = FileSync()
@@ -63,23 +66,13 @@ class Wal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     rotation: Rotation = Rotation()
     advanced: WalAdvanced = WalAdvanced()
-    cache_capacity: Annotated[
-        int | None, Meta(description="Former place of wal.advanced.cache_capacity.")
-    ] = None
-    file_sync: Annotated[
-        FileSync | None, Meta(description="Former place of wal.advanced.file_sync.")
-    ] = None
-    retention: Annotated[
-        LocalRetention | None, Meta(description="Former place of storage.local_retention.")
-    ] = None
-    dir: Annotated[str | None, Meta(description="Former name of storage.local_wal_root.")] = None
     file_name: Annotated[
-        str | None, Meta(description="Accepted, without effect: journal files have fixed names.")
+        str | None, Meta(description="Without effect: journal files have fixed names.")
     ] = None
 
 
 class Durable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where segments go in the modes shared_fs and object_store."""
+    """Where segments go in the modes shared_fs and object_store, which are not in this version."""
 
     root: Annotated[
         str | None, Meta(description="Directory, or bucket URL such as s3://bucket/prefix.")
@@ -106,41 +99,36 @@ class Durable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WriteBuffer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Accepted for compatibility: journal mirrors take the place of an external write buffer."""
+    """An external write buffer. This version refuses the section."""
 
-    backend: Annotated[str, Meta(description="Accepted, without effect.")] = "valkey"
-    endpoints: Annotated[str | list[str] | None, Meta(description="Accepted, without effect.")] = (
+    backend: Annotated[str, Meta(description="Kind of buffer.")] = "valkey"
+    endpoints: Annotated[str | list[str] | None, Meta(description="Addresses of the buffer.")] = (
         None
     )
-    wait_replicas: Annotated[int, Meta(description="Accepted, without effect.")] = 1
-    wait_timeout_ms: Annotated[int, Meta(description="Accepted, without effect.")] = 100
-    on_wait_timeout: Annotated[str, Meta(description="Accepted, without effect.")] = "fail"
-    max_cached_closed_segments: Annotated[int, Meta(description="Accepted, without effect.")] = 5
+    wait_replicas: Annotated[int, Meta(description="Replicas that must have a message.")] = 1
+    wait_timeout_ms: Annotated[int, Meta(description="How long to wait for them.")] = 100
+    on_wait_timeout: Annotated[str, Meta(description="What to do then.")] = "fail"
+    max_cached_closed_segments: Annotated[int, Meta(description="Segments to keep there.")] = 5
 
 
 class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `storage:` section. Built by `msgspec.convert`, which checks types and limits."""
+    """The journal and, in later versions, the segments.
+
+    Older names of its keys are translated where the file is read, in `broker.config`.
+    """
 
     mode: Annotated[
         StorageMode, Meta(description="Where segments go; this version has local only.")
     ] = "local"
-    local_wal_root: Annotated[
-        str | None, Meta(description="Directory of the journal; ./danube-data/wal if not given.")
-    ] = None
-    root: Annotated[str | None, Meta(description="Another name of local_wal_root.")] = None
-    cache_root: Annotated[str | None, Meta(description="Another name of local_wal_root.")] = None
-    metadata_prefix: Annotated[
-        str | None, Meta(description="Prefix of storage keys in the metadata; /danube.")
-    ] = None
-    metadata_root: Annotated[str | None, Meta(description="Another name of metadata_prefix.")] = (
-        None
+    local_wal_root: Annotated[str, Meta(min_length=1, description="Directory of the journal.")] = (
+        "./danube-data/wal"
     )
+    metadata_prefix: Annotated[
+        str, Meta(description="Prefix of storage keys in the metadata; unused without segments.")
+    ] = "/danube"
     local_retention: LocalRetention = LocalRetention()
     wal: Wal = Wal()
     durable: Durable | None = None
-    object_store: Annotated[Durable | None, Meta(description="Former name of storage.durable.")] = (
-        None
-    )
     write_buffer: WriteBuffer | None = None
     tail_cache_bytes_max: Annotated[
         int,
@@ -151,29 +139,10 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Meta(ge=MIB, description="Publishes are refused while this much waits for the disk."),
     ] = 64 * MIB
 
-    def __post_init__(self) -> None:
-        self._one_journal_root()
-        self._one_metadata_prefix()
-
-    @property
-    def journal_root(self) -> str | None:
-        """The journal's directory, by whichever name it was given."""
-        return self.local_wal_root or self.root or self.cache_root or self.wal.dir
-
-    @property
-    def key_prefix(self) -> str:
-        """The prefix of storage keys, by whichever name it was given."""
-        return self.metadata_prefix or self.metadata_root or "/danube"
-
     def notices(self) -> list[str]:
         """Return what to tell the operator about settings that have no effect here."""
         found = []
-        if self.write_buffer is not None:
-            found.append(
-                "storage.write_buffer has no effect: an acknowledged message is synced to the "
-                "broker's own journal, and journal mirrors replace the external write buffer"
-            )
-        if self.wal.advanced != WalAdvanced() or self.wal.file_sync is not None:
+        if self.wal.advanced != WalAdvanced():
             found.append(
                 "storage.wal.advanced has no effect: publishes are synced before they are "
                 "acknowledged, and the cache is bounded by storage.tail_cache_bytes_max"
@@ -181,23 +150,3 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.wal.file_name is not None:
             found.append("storage.wal.file_name has no effect: journal files have fixed names")
         return found
-
-    def _one_journal_root(self) -> None:
-        given = {
-            name: value
-            for name, value in (
-                ("storage.local_wal_root", self.local_wal_root),
-                ("storage.root", self.root),
-                ("storage.cache_root", self.cache_root),
-                ("storage.wal.dir", self.wal.dir),
-            )
-            if value is not None
-        }
-        if len(set(given.values())) > 1:
-            raise ValueError(f"{' and '.join(given)} name different directories; give only one")
-
-    def _one_metadata_prefix(self) -> None:
-        if self.metadata_prefix and self.metadata_root not in (None, self.metadata_prefix):
-            raise ValueError(
-                "storage.metadata_prefix and storage.metadata_root differ; give only one"
-            )

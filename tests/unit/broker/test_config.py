@@ -111,7 +111,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     assert config.broker.prometheus_address is None
     assert config.meta_store.data_dir == "./danube-data/raft"
     assert config.storage.mode == "local"
-    assert config.journal_directory == "./danube-data/wal"
+    assert config.storage.local_wal_root == "./danube-data/wal"
     assert config.auto_create_topics is True
     assert config.auth.mode == "none"
     assert config.dispatch.max_unacked_messages == 10
@@ -214,9 +214,29 @@ def test_a_bad_namespace_is_refused() -> None:
 
 
 def test_older_names_of_settings_are_read() -> None:
-    text = MINIMAL.replace("storage: {}", "storage: {root: ./old, metadata_root: /old}")
-    config = load_config(text)
-    assert config.journal_directory == "./old"
+    older = """storage:
+  root: ./old
+  metadata_root: /old
+  object_store: {root: elsewhere}
+  wal:
+    cache_capacity: 7
+    file_sync: {interval_ms: 8}
+    retention: {size_mb: 9}
+"""
+    storage = load_config(MINIMAL.replace("storage: {}", older)).storage
+    assert storage.local_wal_root == "./old"
+    assert storage.metadata_prefix == "/old"
+    assert storage.wal.advanced.cache_capacity == 7
+    assert storage.wal.advanced.file_sync.interval_ms == 8
+    assert storage.local_retention.size_mb == 9
+    assert storage.durable is not None
+    assert storage.durable.root == "elsewhere"
+
+
+def test_settings_without_effect_are_told() -> None:
+    config = load_config(MINIMAL, {}, {"storage.wal.advanced.cache_capacity": 7})
+    assert [text.split(" ")[0] for text in config.storage.notices()] == ["storage.wal.advanced"]
+    assert load_config(MINIMAL).storage.notices() == []
 
 
 def test_a_secret_is_not_shown() -> None:
@@ -306,7 +326,7 @@ def test_a_standalone_broker_needs_a_directory_alone() -> None:
     config = standalone_config("/data")
     assert config.cluster_name == "STANDALONE"
     assert config.meta_store.data_dir == "/data/raft"
-    assert config.journal_directory == "/data/wal"
+    assert config.storage.local_wal_root == "/data/wal"
     assert str(config.broker.client_address) == "127.0.0.1:6650"
     assert str(config.broker.admin_address) == "127.0.0.1:50051"
     assert config.broker.prometheus_address is None

@@ -26,7 +26,7 @@ def test_a_standalone_broker_needs_a_directory() -> None:
 def test_a_standalone_broker_keeps_everything_below_its_directory() -> None:
     config = standalone()
     assert config.meta_store.data_dir == "/data/raft"
-    assert config.journal_directory == "/data/wal"
+    assert config.storage.local_wal_root == "/data/wal"
 
 
 def test_a_standalone_broker_refuses_a_file_and_seeds() -> None:
@@ -79,7 +79,7 @@ def test_in_cluster_mode_the_directory_is_that_of_the_metadata() -> None:
     config = config_from_flags(flags, {}, MINIMAL)
     assert config.meta_store.data_dir == "/meta"
     assert config.meta_store.seed_nodes == ("127.0.0.1:7650",)
-    assert config.journal_directory == "./danube-data/wal"
+    assert config.storage.local_wal_root == "./danube-data/wal"
 
 
 def test_flags_win_over_the_environment() -> None:
