@@ -1,7 +1,9 @@
-"""Every Python snippet of the pages that is marked to be run, runs."""
+"""Every Python snippet of the pages that is marked to be run, runs against a broker."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,32 @@ import pytest
 from tools import tidy
 
 SNIPPETS = list(tidy.snippets(tidy.REPOSITORY))
+DEFAULT_URL = "http://127.0.0.1:6650"
+
+
+@pytest.fixture(scope="module")
+def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    arguments = ["--broker-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]
+    directory = str(tmp_path_factory.mktemp("broker"))
+    with subprocess.Popen(
+        [
+            str(Path(sys.executable).parent / "danube"),
+            "broker",
+            "--data-dir",
+            directory,
+            *arguments,
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as broker:
+        assert broker.stderr is not None
+        try:
+            lines = iter(broker.stderr.readline, "")
+            port = next(m[1] for line in lines if (m := re.search(r"client=(\d+)", line)))
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            broker.terminate()
+            broker.communicate()
 
 
 def test_the_pages_hold_snippets() -> None:
@@ -18,9 +46,9 @@ def test_the_pages_hold_snippets() -> None:
 @pytest.mark.parametrize(
     ("place", "code"), SNIPPETS, ids=[place.replace("/", ".") for place, _ in SNIPPETS]
 )
-def test_a_snippet_runs(place: str, code: str, tmp_path: Path) -> None:
+def test_a_snippet_runs(place: str, code: str, broker_url: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-W", "error", "-c", code.replace(DEFAULT_URL, broker_url)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
