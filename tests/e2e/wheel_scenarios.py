@@ -11,7 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from danube import DanubeClient, DispatchStrategy, SubType
+from danube import DanubeClient, DanubeClientBuilder, DispatchStrategy, SubType
 from danube.consumer import Consumer
 from danube.producer import Producer
 
@@ -200,7 +200,7 @@ async def keys(client: DanubeClient, key_count: int, per_key: int, reliable: boo
     ]
     for number in range(per_key):
         for key in range(key_count):
-            await producer.send_with_key(f"k{key}-{number}".encode(), f"k{key}")
+            await producer.send_with_key(f"k{key}-{number}".encode(), None, f"k{key}")
     await asyncio.gather(*tasks)
     say(received=received)
 
@@ -220,7 +220,7 @@ async def filters(client: DanubeClient, reliable: bool) -> None:
     ]
     for number in range(5):
         for key in ("eu-1", "eu-22", "us-1", "us-22", "asia"):
-            await producer.send_with_key(f"{key}:{number}".encode(), key)
+            await producer.send_with_key(f"{key}:{number}".encode(), None, key)
     await asyncio.gather(*tasks)
     say(received=received)
 
@@ -271,7 +271,7 @@ SCENARIOS: dict[str, Callable[..., Awaitable[None]]] = {
 
 
 async def main(name: str, url: str, arguments: dict[str, Any]) -> None:
-    client = await DanubeClient.builder().service_url(url).build()
+    client = await DanubeClientBuilder().service_url(url).build()
     await SCENARIOS[name](client, **arguments)
 
 

@@ -4,9 +4,9 @@ from msgspec import Struct
 
 from pydanube.broker.addresses import AdvertisedUrls
 from pydanube.broker.config import BrokerConfig
-from pydanube.broker.data_directory import DataDirectory
 from pydanube.broker.dead_letters import LocalDeadLetters
 from pydanube.broker.gate import Gate
+from pydanube.broker.identity import broker_identity
 from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer
 from pydanube.broker.servicers.consumer import ConsumerServicer
@@ -14,8 +14,9 @@ from pydanube.broker.servicers.discovery import DiscoveryServicer
 from pydanube.broker.servicers.namespace_admin import NamespaceAdminServicer
 from pydanube.broker.servicers.producer import ProducerServicer
 from pydanube.broker.servicers.topic_admin import TopicAdminServicer
-from pydanube.errors import DanubeError
+from pydanube.errors import DanubeError, Unavailable
 from pydanube.metadata.local_store import LocalMetadataStore
+from pydanube.model.ids import BrokerId
 from pydanube.observability.logging import get_logger
 from pydanube.observability.metrics import BrokerMetrics, Sources
 from pydanube.observability.process import read_process
@@ -73,7 +74,7 @@ class Urls(Struct, frozen=True, kw_only=True):
 class _Serving(Struct, frozen=True, kw_only=True):
     """What exists between recovery and the end."""
 
-    directory: DataDirectory
+    broker_id: BrokerId
     metadata: LocalMetadataStore
     storage: Storage
     topics: TopicManager
@@ -91,6 +92,8 @@ class Broker:
         self._machine = machine
         self._metrics = metrics
         self._tasks = TaskScope(self._task_failed)
+        self._storage_tasks = TaskScope(self._task_failed)
+        """Outlive the others: what those still do must reach the disk."""
         self._serving: _Serving | None = None
         self._draining = False
         self.client_gate = Gate(CLIENT_SERVICES, metrics)
@@ -103,32 +106,36 @@ class Broker:
         not a broker's; then nothing has been changed.
         """
         machine, config = self._machine, self._config
-        directory = await DataDirectory.claim(machine, config)
         metadata = None
         try:
             metadata = await LocalMetadataStore.open(
-                machine.files, machine.clock, self._tasks, config.meta_store.data_dir
+                machine.files, machine.clock, self._storage_tasks, config.meta_store.data_dir
             )
+            broker_id = await broker_identity(machine, config.meta_store.data_dir)
             storage = await Storage.open(
                 machine.files,
                 machine.clock,
-                self._tasks,
+                self._storage_tasks,
                 config.storage,
                 config.storage.local_wal_root,
-                directory.broker_id,
-                self._metrics.journal,
+                identity=f"{config.cluster_name}/{broker_id}",
             )
+        except OSError as error:
+            await self._give_up(metadata)
+            raise Unavailable(f"cannot use the data directory: {error}") from error
         except BaseException:
-            if metadata is not None:
-                await metadata.close()
-            await self._tasks.close()
-            await directory.release()
+            await self._give_up(metadata)
             raise
-        await self._serve(directory, metadata, storage, urls)
+        await self._serve(broker_id, metadata, storage, urls)
+
+    async def _give_up(self, metadata: LocalMetadataStore | None) -> None:
+        if metadata is not None:
+            await metadata.close()
+        await self._storage_tasks.close()
 
     async def _serve(
         self,
-        directory: DataDirectory,
+        broker_id: BrokerId,
         metadata: LocalMetadataStore,
         storage: Storage,
         urls: Urls,
@@ -148,7 +155,7 @@ class Broker:
         dead_letters.publish_to(topics)
         registration = Registration(topics, clock)
         self._serving = _Serving(
-            directory=directory,
+            broker_id=broker_id,
             metadata=metadata,
             storage=storage,
             topics=topics,
@@ -158,7 +165,7 @@ class Broker:
         _forget_the_deleted(catalog, storage)
         await topics.restore()
         registration.restore()
-        self._metrics.broker = str(directory.broker_id)
+        self._metrics.broker = str(broker_id)
         self._metrics.read_from(
             Sources(
                 topics=lambda: topic_readings(topics, clock.monotonic_ms()),
@@ -170,7 +177,7 @@ class Broker:
         self._tasks.start(self._sweep(registration), "sweep")
         self.client_gate.open(self._client_table(urls))
         self.admin_gate.open(self._admin_table(urls))
-        _log.info("serving", broker=directory.broker_id, topics=len(topics))
+        _log.info("serving", broker=broker_id, topics=len(topics))
 
     def _client_table(self, urls: Urls) -> HandlerTable:
         assert self._serving is not None
@@ -186,7 +193,7 @@ class Broker:
     def _admin_table(self, urls: Urls) -> HandlerTable:
         assert self._serving is not None
         topics, registration = self._serving.topics, self._serving.registration
-        broker_id = self._serving.directory.broker_id
+        broker_id = self._serving.broker_id
         table = _refusing(ADMIN_SERVICES)
         BrokerAdminServicer(topics, broker_id, urls.client, urls.admin, urls.metrics).register(
             table
@@ -218,6 +225,9 @@ class Broker:
             self._serving.topics.drain()
             await self._serving.storage.flush()
             self._serving.topics.close()
+            # Acks of this very moment are journaled by the event loop's next turn.
+            await self._machine.clock.sleep(0)
+            await self._serving.storage.flush()
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""
@@ -225,8 +235,8 @@ class Broker:
         if self._serving is not None:
             await self._serving.storage.close()
             await self._serving.metadata.close()
-            await self._serving.directory.release()
             self._serving = None
+        await self._storage_tasks.close()
 
     async def _sweep(self, registration: Registration) -> None:
         while True:

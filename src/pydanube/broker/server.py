@@ -124,9 +124,10 @@ class BrokerServer:
             await self._close()
 
     async def _close(self) -> None:
+        # Ports last: clients give up on a refused one sooner than on a broker that says so.
+        await self._broker.close()
         for server in self._servers:
             await server.stop(GRACE_SECONDS)
-        await self._broker.close()
         if self._pages is not None:
             await self._pages.close()
         self._rendering.stop()

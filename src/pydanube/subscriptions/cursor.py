@@ -21,7 +21,7 @@ class ProgressLog(Protocol):
     def append_progress(
         self, subscription: SubscriptionId, change: ProgressChange, done: Done
     ) -> None:
-        """Journal a change; `done` follows once it is durable. Overloaded when it must wait."""
+        """Journal a change; `done` follows, with Overloaded at once if it was not taken."""
 
 
 class Cursor:
@@ -69,28 +69,35 @@ class Cursor:
     def _flush(self) -> None:
         change = ProgressChange(tuple(self._settled), tuple(self._attempts))
         waiting = self._waiting
-        self._unsynced += 1
-        try:
-            self._log.append_progress(
-                self._subscription, change, lambda e: self._synced(waiting, e)
-            )
-        except Overloaded:
-            # Nothing was queued; what is gathered stays gathered and is offered again.
-            self._unsynced -= 1
-            self._clock.call_later(_RETRY_SECONDS, self._flush)
-            return
-        except DanubeError as error:
-            self._synced(waiting, error)
         self._scheduled = False
         self._settled = RangeSet()
         self._attempts = []
         self._waiting = []
+        self._unsynced += 1
+        self._log.append_progress(
+            self._subscription, change, lambda error: self._answered(change, waiting, error)
+        )
 
-    def _synced(self, waiting: list[Done], error: DanubeError | None) -> None:
+    def _answered(
+        self, change: ProgressChange, waiting: list[Done], error: DanubeError | None
+    ) -> None:
         self._unsynced -= 1
+        if isinstance(error, Overloaded):
+            self._offer_again(change, waiting)
+            return
         for done in waiting:
             done(error)
         if not self._unsynced:
             after, self._after_sync = self._after_sync, []
             for done in after:
                 done(error)
+
+    def _offer_again(self, change: ProgressChange, waiting: list[Done]) -> None:
+        """Gather what was not taken behind nothing and before all that came since."""
+        for start, end in change.settled:
+            self._settled.add(start, end)
+        self._attempts = [*change.attempts, *self._attempts]
+        self._waiting = [*waiting, *self._waiting]
+        if not self._scheduled:
+            self._scheduled = True
+            self._clock.call_later(_RETRY_SECONDS, self._flush)

@@ -94,4 +94,4 @@ class Outbox:
 
 
 def _pinned_bytes(delivery: Delivery) -> int:
-    return sum(piece.byte_count for piece in delivery.pieces or ())
+    return sum(piece.size_bytes for piece in delivery.pieces or ())

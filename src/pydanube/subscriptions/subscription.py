@@ -225,7 +225,9 @@ class Subscription:
     def ack(self, start: Offset, end: Offset, done: Done) -> None:
         """Settle messages; `done` follows once that is durable."""
         self._feed(Acked(start, end))
-        if self._context.cursor is None:
+        if self._closed:
+            done(Unavailable(f"subscription {self.name} is no longer served here"))
+        elif self._context.cursor is None:
             done(None)
         else:
             self._context.cursor.when_durable(done)
