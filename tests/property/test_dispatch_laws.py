@@ -18,6 +18,8 @@ from pydanube.dispatch.events import DispatchSettings
 from pydanube.model.policies import FailurePolicy, SubscriptionType
 from tests.support.dispatch_world import START, Factory, World, make_reliable
 
+pytestmark = pytest.mark.slow
+
 # Narrow on purpose: what never collides finds nothing.
 CONSUMERS = st.integers(1, 3)
 FILTERS = {1: (), 2: ("a*", "?b"), 3: ("b",)}

@@ -20,6 +20,8 @@ from pydanube.model.policies import SubscriptionType
 from pydanube.model.progress import Progress
 from tests.property.test_dispatch_laws import laws_of
 
+pytestmark = pytest.mark.slow
+
 Bug = dict[str, Callable[..., Any]]
 
 DISPATCHERS: dict[SubscriptionType, type[ReliableDispatcher]] = {

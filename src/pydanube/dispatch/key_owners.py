@@ -39,7 +39,7 @@ class Ownership(Struct, eq=False):
 
 
 class KeyOwners:
-    """Gives each key to one consumer: on first sight to the one with the fewest keys.
+    """Gives each key to one consumer: on first sight to the one with room and the fewest keys.
 
     A key stays with its owner as long as that one is present. When another consumer enters, keys
     move to it one by one, each when it is asked for next, until the loads differ by one at most.
@@ -98,15 +98,16 @@ class KeyOwners:
             ownership.generation = self._generation
         elif ownership.generation != self._generation and owner.connected:
             other = self._least_loaded(ownership.key)
-            if other is not None and other.key_count + 1 < owner.key_count:
+            if other is not None and other.credit and other.key_count + 1 < owner.key_count:
                 _give(ownership, other)
             ownership.generation = self._generation
         return ownership.owner
 
     def _least_loaded(self, key: str) -> KeyMember | None:
         eligible = [member for member in self._present.values() if member.wants(key)]
-        # One that is away for a moment keeps its keys, but gets no more of them.
+        # One that is away for a moment or has no room keeps its keys, but gets no more of them.
         eligible = [member for member in eligible if member.connected] or eligible
+        eligible = [member for member in eligible if member.credit] or eligible
         if not eligible:
             return None
         least = min(member.key_count for member in eligible)
