@@ -20,6 +20,8 @@ async def wait_out(future: asyncio.Future[_Result]) -> _Result:
         while not future.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # Nobody will look at it any more.
         raise
 
 
