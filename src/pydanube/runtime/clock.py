@@ -24,6 +24,9 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Return milliseconds since some instant. It never goes backwards."""
 
+    def monotonic_seconds(self) -> float:
+        """Return the same in seconds, as finely as the machine can tell; for measuring."""
+
     async def sleep(self, seconds: float) -> None:
         """Wait that long."""
 
@@ -41,6 +44,10 @@ class SystemClock(Clock):
     @override
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    @override
+    def monotonic_seconds(self) -> float:
+        return time.monotonic()
 
     @override
     async def sleep(self, seconds: float) -> None:

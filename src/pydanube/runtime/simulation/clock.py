@@ -34,7 +34,11 @@ class SimulatedClock(Clock):
 
     @override
     def monotonic_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * self._rate * 1000 + _ROUNDING_MS)
+        return int(self.monotonic_seconds() * 1000 + _ROUNDING_MS)
+
+    @override
+    def monotonic_seconds(self) -> float:
+        return asyncio.get_running_loop().time() * self._rate
 
     @override
     async def sleep(self, seconds: float) -> None:
