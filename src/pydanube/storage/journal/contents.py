@@ -37,6 +37,9 @@ class JournalFile(Struct, kw_only=True, eq=False):
     """The file's size is end - start; the newest file's end moves."""
     topics: set[TopicId]
     """Whose batches it holds."""
+    synced: JournalPosition = JournalPosition(0)
+    """What its last frame says: everything before this was synced."""
+    last_kind: int = 0
     has_hole: bool = False
     prologue_whole: bool = False
 
@@ -120,6 +123,7 @@ class JournalContents:
         # A restart runs this loop once per batch ever journaled: locals, and no call but C.
         topics, unpack, batch_kind = self.topics, BATCH_PLACE.unpack_from, int(Kind.BATCH)
         frame_version, shortest, header_bytes = FORMAT_VERSION, BATCH_HEADER.size, PREFIX_BYTES
+        frame: Frame | None = None
         for frame in scan:
             start, end = frame.start, frame.end
             if (
@@ -143,6 +147,9 @@ class JournalContents:
             if index.last_file is not file:
                 index.last_file = file
                 file.topics.add(topic_id)
+        if frame is not None:
+            file.synced = JournalPosition(max(frame.durable, file.start))
+            file.last_kind = frame.kind
 
     def _fold_any(self, data: bytes, frame: Frame, file: JournalFile) -> None:
         if frame.version > FORMAT_VERSION:

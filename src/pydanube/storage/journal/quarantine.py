@@ -14,6 +14,7 @@ from pydanube.storage.journal.contents import JournalFile, index_name
 from pydanube.storage.journal.records import Kind
 from pydanube.storage.journal.recovery import LOCK_NAME, survey_all
 from pydanube.storage.journal.survey import CHUNK_BYTES, Survey
+from pydanube.storage.journal.tail_rewrite import finish_rewrite
 
 QUARANTINE_DIRECTORY = "quarantine"
 
@@ -37,6 +38,7 @@ async def quarantine(files: Files, directory: str, clock: Clock) -> QuarantineRe
     if lock is None:
         raise Conflict(f"the journal in {directory} is in use; stop the broker first")
     try:
+        await finish_rewrite(files, directory)
         found = await survey_all(files, directory)
         copies = []
         for number, file in enumerate(found.files):

@@ -1,29 +1,17 @@
 """Brings a journal back after a stop of any kind, or refuses and changes nothing."""
 
-import msgspec
 from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
-from pydanube.model.ids import JournalPosition
-from pydanube.runtime.files import Files, read_whole
+from pydanube.runtime.files import Files
 from pydanube.storage.errors import JournalDamaged
 from pydanube.storage.journal.contents import JournalContents, JournalFile, index_name
+from pydanube.storage.journal.records import Kind
 from pydanube.storage.journal.survey import Survey, list_journal, survey
+from pydanube.storage.journal.tail_rewrite import finish_rewrite, rewrite_tail
 
 LOCK_NAME = "journal.lock"
-STOPPED_NAME = "journal.stopped"
 _BEGINNINGS = (b"DNK1", bytes(4))
-
-
-class Stopped(Struct, frozen=True):
-    """Left behind by a writer whose file failed: what it had not synced must not be trusted.
-
-    After a failed sync the operating system may show bytes that never reach the disk, and call
-    the next sync a success. Nothing behind `durable` was acknowledged as synced, so it is cut off.
-    """
-
-    durable: JournalPosition
-    cause: str
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
@@ -40,6 +28,7 @@ async def recover(files: Files, directory: str, identity: str) -> Recovered:
     Raises JournalDamaged when synced bytes are bad, and InvalidRequest when the files belong to
     another broker, another journal or a later version; the directory is then left as it is.
     """
+    await finish_rewrite(files, directory)
     found = await _survey_carefully(files, directory)
     _check_owner(found, directory, identity)
     if found.damaged:
@@ -48,7 +37,7 @@ async def recover(files: Files, directory: str, identity: str) -> Recovered:
         await _remove_unused(files, directory, found.files[-1])
         found = await _survey_carefully(files, directory)
     if found.files:
-        await _cut_and_sync(files, directory, found)
+        await _make_durable(files, directory, found)
     await _remove_leftovers(files, directory, found.files)
     # Also when nothing was removed: the newest file's name may not be durable yet.
     await files.sync_directory(directory)
@@ -71,20 +60,7 @@ async def survey_all(files: Files, directory: str) -> Survey:
 
 async def _survey(files: Files, directory: str, *, use_indexes: bool) -> Survey:
     listing = await list_journal(files, directory)
-    stopped = await _read_stopped(files, directory)
-    if stopped is not None and listing and stopped.durable < listing[-1].end:
-        listing[-1].end = max(stopped.durable, listing[-1].start)
     return await survey(files, directory, listing, use_indexes=use_indexes)
-
-
-async def _read_stopped(files: Files, directory: str) -> Stopped | None:
-    path = f"{directory}/{STOPPED_NAME}"
-    if not await files.exists(path):
-        return None
-    try:
-        return msgspec.json.decode(await read_whole(files, path), type=Stopped)
-    except msgspec.MsgspecError:
-        return None  # Its writer did not get that far.
 
 
 def _check_owner(found: Survey, directory: str, identity: str) -> None:
@@ -112,25 +88,23 @@ async def _remove_unused(files: Files, directory: str, file: JournalFile) -> Non
     await files.sync_directory(directory)
 
 
-async def _cut_and_sync(files: Files, directory: str, found: Survey) -> None:
+async def _make_durable(files: Files, directory: str, found: Survey) -> None:
+    """Cut off what is torn, and write again what no frame proves to be synced."""
     newest = found.files[-1]
-    path = f"{directory}/{newest.name}"
     if found.torn is not None:
         newest.end = found.torn.position
-    length = newest.end - newest.start
-    if await files.size(path) > length:
-        await files.truncate(path, length)
-    # A process that was killed may have left bytes that are readable and not on disk yet.
-    file = await files.open_append(path)
-    try:
-        await file.sync()
-    finally:
-        await file.close()
+    if newest.last_kind == Kind.CLOSED:
+        newest.end = newest.synced  # It has done its service; what was before it is synced.
+    path = f"{directory}/{newest.name}"
+    if await files.size(path) > newest.end - newest.start:
+        await files.truncate(path, newest.end - newest.start)
+    if newest.synced < newest.end:
+        await rewrite_tail(files, directory, newest, newest.synced)
 
 
 async def _remove_leftovers(files: Files, directory: str, listing: list[JournalFile]) -> None:
     indexes = {index_name(file.start) for file in listing}
     for name in await files.list_names(directory):
         orphaned = name.startswith("journal-") and name.endswith(".index") and name not in indexes
-        if orphaned or name.endswith(".tmp") or name == STOPPED_NAME:
+        if orphaned or name.endswith(".tmp"):
             await files.remove(f"{directory}/{name}")

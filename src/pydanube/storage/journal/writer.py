@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import msgspec
 from typing_extensions import override
@@ -23,7 +22,6 @@ from pydanube.storage.journal.records import (
     encode_file_header,
     encode_snapshot,
 )
-from pydanube.storage.journal.recovery import STOPPED_NAME, Stopped
 
 # Encoding a group keeps the event loop busy; this much takes some milliseconds.
 _GROUP_BYTES_MAX = 8 * 1024 * 1024
@@ -181,7 +179,7 @@ class JournalWriter:
                     await self._wakeup.wait()
             await self._write_closed()
         except OSError as error:
-            await self._stop(error)
+            self._stop(error)
         finally:
             if self.failure is None:
                 self.failure = Unavailable("the journal is closed; the broker is stopping")
@@ -265,7 +263,7 @@ class JournalWriter:
         await self._handle.append_and_sync(parts)
         active.end = self.written = self.durable = JournalPosition(active.end + PREFIX_BYTES)
 
-    async def _stop(self, error: OSError) -> None:
+    def _stop(self, error: OSError) -> None:
         self.failure = Unavailable(
             f"the journal in {self._directory} stopped after a failed write: {error}. "
             "Reliable topics of this broker accept nothing until it is restarted; see to the disk "
@@ -273,14 +271,6 @@ class JournalWriter:
         )
         self._tell_all(self.failure)
         self._on_failure(self.failure)
-        await self._leave_note(Stopped(durable=self.durable, cause=str(error)))
-
-    async def _leave_note(self, stopped: Stopped) -> None:
-        # Not synced: a reboot loses it together with the doubtful bytes that it warns of.
-        with suppress(OSError):
-            note = await self._files.create(f"{self._directory}/{STOPPED_NAME}")
-            await note.append([msgspec.json.encode(stopped)])
-            await note.close()
 
     def _tell_all(self, error: DanubeError | None) -> None:
         self._group += self._queue

@@ -2,6 +2,7 @@ import pytest
 
 from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.ids import Offset, TopicId
+from pydanube.runtime.randomness import SeededRandomness
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.storage.errors import JournalDamaged
 from pydanube.storage.frames import FrameScan, encode_frame
@@ -277,7 +278,8 @@ async def test_an_offset_with_two_values_is_refused() -> None:
         await Broker.start(disk)
 
 
-async def test_what_a_killed_process_left_unsynced_is_synced_before_it_is_shown() -> None:
+@pytest.mark.parametrize("seed", range(20))
+async def test_what_a_killed_process_left_unsynced_is_durable_before_it_is_shown(seed: int) -> None:
     disk = instant_disk()
     broker = await Broker.start(disk)
     disk.slow("sync", 1000)
@@ -287,11 +289,36 @@ async def test_what_a_killed_process_left_unsynced_is_synced_before_it_is_shown(
     disk.kill()
     disk.slow("sync", 0)
     await broker.abandon()
-    syncs = [op for op in disk.operation_log if op.name == "sync" and op.path == FIRST]
+    broker = await Broker.start(disk)
+    assert await broker.read_all(1) == {0: b"written"}
+    disk.crash(SeededRandomness(seed))
+    await broker.abandon()
     async with broker_on(disk) as broker:
         assert await broker.read_all(1) == {0: b"written"}
-        after = [op for op in disk.operation_log if op.name == "sync" and op.path == FIRST]
-        assert len(after) == len(syncs) + 1
+
+
+async def test_an_interrupted_rewrite_is_finished() -> None:
+    disk = await crashed_after(b"a", b"b", b"c")
+    whole = disk.contents(FIRST)
+    start, *_ = frames_of(disk)[-1]
+    for kept in (start, start + 100, len(whole)):
+        disk.replace_contents(FIRST, whole[:kept])
+        rewrite = await disk.create(f"{DIRECTORY}/journal-{start:020}.rewrite")
+        await rewrite.append_and_sync([whole[start:]])
+        async with broker_on(disk) as broker:
+            assert await broker.read_all(1) == {0: b"a", 1: b"b", 2: b"c"}
+        assert await disk.list_names(DIRECTORY) == [log_name(0), "journal.lock"]
+
+
+async def test_a_damaged_rewrite_is_refused() -> None:
+    disk = await crashed_after(b"a", b"b")
+    start, *_ = frames_of(disk)[-1]
+    rewrite = await disk.create(f"{DIRECTORY}/journal-{start:020}.rewrite")
+    await rewrite.append_and_sync([disk.contents(FIRST)[start:-1]])
+    before = await state_of(disk)
+    with pytest.raises(Corruption, match="rewrite is damaged"):
+        await Broker.start(disk)
+    assert await state_of(disk) == before
 
 
 async def test_leftovers_of_a_crash_are_removed() -> None:
