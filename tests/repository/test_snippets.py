@@ -1,6 +1,5 @@
 """Every Python snippet of the pages that is marked to be run, runs against a broker."""
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker_process import BrokerProcess
 from tools import tidy
 
 SNIPPETS = list(tidy.snippets(tidy.REPOSITORY))
@@ -16,27 +16,8 @@ DEFAULT_URL = "http://127.0.0.1:6650"
 
 @pytest.fixture(scope="module")
 def broker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    arguments = ["--broker-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]
-    directory = str(tmp_path_factory.mktemp("broker"))
-    with subprocess.Popen(
-        [
-            str(Path(sys.executable).parent / "danube"),
-            "broker",
-            "--data-dir",
-            directory,
-            *arguments,
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as broker:
-        assert broker.stderr is not None
-        try:
-            lines = iter(broker.stderr.readline, "")
-            port = next(m[1] for line in lines if (m := re.search(r"client=(\d+)", line)))
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            broker.terminate()
-            broker.communicate()
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker.url
 
 
 def test_the_pages_hold_snippets() -> None:
