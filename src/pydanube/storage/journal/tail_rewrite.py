@@ -23,7 +23,9 @@ async def rewrite_tail(
     """Write the newest file's bytes from `synced` on again; a crash never loses them."""
     path = f"{directory}/{newest.name}"
     tail = await files.read(path, synced - newest.start, newest.end - synced)
-    # The copy is durable before the original is cut.
+    # First the file's own name: a copy must never survive without it.
+    await files.sync_directory(directory)
+    # Then the copy: it is durable before the original is cut.
     await write_atomically(files, directory, f"journal-{synced:020}.rewrite", tail)
     await finish_rewrite(files, directory)
 
