@@ -119,6 +119,7 @@ class Broker:
                 config.storage,
                 config.storage.local_wal_root,
                 identity=f"{config.cluster_name}/{broker_id}",
+                metrics=self._metrics.journal,
             )
         except OSError as error:
             await self._give_up(metadata)
@@ -221,6 +222,8 @@ class Broker:
     async def drain(self) -> None:
         """Refuse new messages, make all accepted ones and every ack durable, end the streams."""
         self._draining = True
+        self.client_gate.close()
+        self.admin_gate.close()
         if self._serving is not None:
             self._serving.topics.drain()
             await self._serving.storage.flush()

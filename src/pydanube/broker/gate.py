@@ -26,6 +26,8 @@ from pydanube.wire.danube.services import ACK, METHODS, NACK, SEND_MESSAGE
 HELD_MAX = 10_000
 """Calls held without a task each; those beyond are told to come again."""
 
+_STOPPING = "the broker is stopping; connect again"
+
 DIRECT = frozenset({SEND_MESSAGE.path, ACK.path, NACK.path})
 
 
@@ -39,6 +41,7 @@ class Gate:
         self._metrics = metrics
         self._handlers = HandlerTable()
         self._opened = asyncio.Event()
+        self._closed = False
         self._held: list[Callable[[], None]] = []
         self.table = HandlerTable()
         for path, method in METHODS.items():
@@ -59,12 +62,22 @@ class Gate:
         for go_on in held:
             go_on()
 
+    def close(self) -> None:
+        """Refuse every call from now on in the way that makes clients come back."""
+        self._closed = True
+        self.open(self._handlers)  # What was held learns of it too.
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CallRefused(StatusCode.UNAVAILABLE, _STOPPING)
+
     def _unary(self, path: str) -> UnaryHandler:
         counts = self._metrics.rpc(path)
 
         async def serve(request: bytes, call: Call) -> bytes:
             await self._opened.wait()
             try:
+                self._check_open()
                 response = await self._handlers.unary[path](request, call)
             except CallRefused:
                 counts.errors += 1
@@ -80,6 +93,7 @@ class Gate:
         async def serve(request: bytes, call: Call) -> AsyncIterator[Sequence[bytes]]:
             await self._opened.wait()
             try:
+                self._check_open()
                 replies = await self._handlers.streams[path](request, call)
             except CallRefused:
                 counts.errors += 1
@@ -94,10 +108,12 @@ class Gate:
 
         def serve(request: bytes, call: Call, reply: Reply) -> None:
             counting = _CountedReply(reply, counts)
-            if self._opened.is_set():
+            if self._closed:
+                counting.refuse(StatusCode.UNAVAILABLE, _STOPPING)
+            elif self._opened.is_set():
                 self._handlers.direct[path](request, call, counting)
             elif len(self._held) < HELD_MAX:
-                self._held.append(lambda: self._handlers.direct[path](request, call, counting))
+                self._held.append(lambda: serve(request, call, reply))
             else:
                 counting.refuse(StatusCode.UNAVAILABLE, "the broker is starting; try again")
 
