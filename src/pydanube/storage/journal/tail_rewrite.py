@@ -49,6 +49,8 @@ async def _put_back(files: Files, directory: str, name: str, synced: JournalPosi
             "file elsewhere if those records may be lost"
         )
     newest = f"{directory}/{listing[-1].name}"
+    # A process that was killed may have left the copy's name not durable yet.
+    await files.sync_directory(directory)
     await files.truncate(newest, synced - listing[-1].start)
     file = await files.open_append(newest)
     try:
