@@ -8,6 +8,7 @@ from typing_extensions import override
 from pydanube.errors import Conflict, DanubeError, NotFound, NotSupported, Unavailable
 from pydanube.model.ids import JournalPosition, Offset, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
+from pydanube.observability.counts import JournalMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import AppendFile, FileLock, Files
 from pydanube.runtime.tasks import TaskScope, call_soon
@@ -59,13 +60,14 @@ class Storage:
         header: FileHeader,
         recovered: Recovered,
         handle: AppendFile,
+        metrics: JournalMetrics,
     ) -> None:
         self.on_failure: Callable[[DanubeError], None] | None = None
         self._clock = clock
         self._lock = lock
         self._contents = recovered.contents
         self._housekeeping = Housekeeping(
-            files, tasks, directory, recovered.files, recovered.contents
+            files, tasks, directory, recovered.files, recovered.contents, metrics
         )
         self._reader = JournalReader(files, directory, recovered.files)
         rotation = config.wal.rotation
@@ -82,6 +84,7 @@ class Storage:
             unsynced_bytes_max=config.unsynced_bytes_max,
             on_rotated=self._housekeeping.file_finished,
             on_failure=self._failed,
+            metrics=metrics,
         )
         self._cache = TailCache(config.tail_cache_bytes_max)
         self._topics: dict[TopicId, TopicLog] = {}
@@ -96,6 +99,7 @@ class Storage:
         directory: str,
         *,
         identity: str = "",
+        metrics: JournalMetrics | None = None,
     ) -> "Storage":
         """Recover the journal in a directory, or begin one; `identity` names cluster and broker.
 
@@ -119,7 +123,14 @@ class Storage:
             )
         try:
             storage = await cls._open_locked(
-                files, clock, tasks, config, directory, identity=identity, lock=lock
+                files,
+                clock,
+                tasks,
+                config,
+                directory,
+                identity=identity,
+                lock=lock,
+                metrics=metrics or JournalMetrics(),
             )
         except OSError as error:
             await lock.release()
@@ -140,6 +151,7 @@ class Storage:
         *,
         identity: str,
         lock: FileLock,
+        metrics: JournalMetrics,
     ) -> "Storage":
         recovered = await recover(files, directory, identity)
         header = recovered.contents.header or _new_header(directory, identity, clock.now_ms())
@@ -160,6 +172,7 @@ class Storage:
             header=header,
             recovered=recovered,
             handle=handle,
+            metrics=metrics,
         )
         tasks.start(storage._writer.run(), "journal writer")
         return storage

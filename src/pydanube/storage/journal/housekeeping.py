@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from pydanube.model.ids import JournalPosition
+from pydanube.observability.counts import JournalMetrics
 from pydanube.observability.logging import Logger
 from pydanube.runtime.files import Files, write_atomically
 from pydanube.runtime.tasks import TaskScope
@@ -36,12 +37,14 @@ class Housekeeping:
         directory: str,
         journal_files: list[JournalFile],
         contents: JournalContents,
+        metrics: JournalMetrics,
     ) -> None:
         self._files = files
         self._tasks = tasks
         self._directory = directory
         self._journal_files = journal_files
         self._contents = contents
+        self._metrics = metrics
         self._indexes: deque[tuple[JournalPosition, Sequence[bytes]]] = deque()
         self._scheduled = False
         self._stopped = False
@@ -92,4 +95,5 @@ class Housekeeping:
         await self._files.remove(f"{self._directory}/{log_name(start)}")
         await self._files.sync_directory(self._directory)
         self._journal_files.pop(0)
+        self._metrics.deleted("retention")
         _log.info("journal file deleted", directory=self._directory, file=log_name(start))

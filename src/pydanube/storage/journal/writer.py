@@ -10,6 +10,7 @@ from typing_extensions import override
 from pydanube.errors import DanubeError, InvalidRequest, Overloaded, Unavailable
 from pydanube.model.ids import JournalPosition
 from pydanube.model.policies import Durability
+from pydanube.observability.counts import JournalMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import AppendFile, Files
 from pydanube.runtime.tasks import call_soon
@@ -116,6 +117,7 @@ class JournalWriter:
         unsynced_bytes_max: int,
         on_rotated: Callable[[JournalFile], None],
         on_failure: Callable[[DanubeError], None],
+        metrics: JournalMetrics,
     ) -> None:
         self._files = files
         self._clock = clock
@@ -130,6 +132,7 @@ class JournalWriter:
         self._unsynced_bytes_max = unsynced_bytes_max
         self._on_rotated = on_rotated
         self._on_failure = on_failure
+        self._metrics = metrics
         self._queue: deque[Entry] = deque()
         self._group: list[Entry] = []
         self._wakeup = asyncio.Event()
@@ -201,11 +204,13 @@ class JournalWriter:
         await self._handle.close()
 
     async def _commit(self) -> None:
-        if self._rotation_due():
-            await self._rotate()
+        reason = self._rotation_due()
+        if reason is not None:
+            await self._rotate(reason)
         self._take_group()
         active = self._journal_files[-1]
         parts, end = self._encode_group(active)
+        started = self._clock.monotonic_seconds()
         if any(entry.durability == "os" for entry in self._group):
             await self._handle.append(parts)
             self.written = end
@@ -213,6 +218,9 @@ class JournalWriter:
             await self._handle.sync()
         elif parts:
             await self._handle.append_and_sync(parts)
+        if parts:
+            seconds = self._clock.monotonic_seconds() - started
+            self._metrics.synced(seconds, len(self._group), end - active.end)
         active.end = self.written = self.durable = end
         # Told while still in the group, so that none is forgotten should a callback fail.
         self._tell(None, "fsync")
@@ -237,14 +245,14 @@ class JournalWriter:
             position = JournalPosition(position + entry.size)
         return parts, position
 
-    def _rotation_due(self) -> bool:
+    def _rotation_due(self) -> str | None:
         active = self._journal_files[-1]
         if active.end - active.start >= self._file_bytes_max:
-            return True
+            return "size"
         age_ms = self._clock.monotonic_ms() - self._begun_ms
-        return self._file_ms_max is not None and age_ms >= self._file_ms_max
+        return "time" if self._file_ms_max is not None and age_ms >= self._file_ms_max else None
 
-    async def _rotate(self) -> None:
+    async def _rotate(self, reason: str) -> None:
         finished = self._journal_files[-1]
         header = msgspec.structs.replace(self._header, created_ms=self._clock.now_ms())
         file, handle = await begin_file(
@@ -254,6 +262,7 @@ class JournalWriter:
         self._journal_files.append(file)
         self._begun_ms = self._clock.monotonic_ms()
         self.written = self.durable = file.end
+        self._metrics.rotated(reason)
         self._on_rotated(finished)
         await old.close()
 
