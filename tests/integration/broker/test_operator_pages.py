@@ -1,0 +1,109 @@
+"""What operators read from a broker that has done some work."""
+
+import asyncio
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import pydanube
+from pydanube.broker.config import standalone_config
+from pydanube.broker.server import BrokerServer
+from pydanube.client.admin import AdminConnection
+from pydanube.client.client import grpcio_channel
+
+PORTS = {f"broker.ports.{name}": 0 for name in ("client", "admin", "prometheus")}
+TOPIC = "/default/orders"
+
+
+@asynccontextmanager
+async def running_broker(directory: Path) -> AsyncIterator[BrokerServer]:
+    server = await BrokerServer.start(standalone_config(str(directory), overrides=PORTS))
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def get(server: BrokerServer, path: str) -> tuple[int, str]:
+    def ask() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}{path}") as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    return await asyncio.to_thread(ask)
+
+
+async def metrics(server: BrokerServer) -> dict[str, float]:
+    """Return the value of every series, added up over its labels."""
+    status, text = await get(server, "/metrics")
+    assert status == 200
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0) + sample.value
+    return found
+
+
+async def exchange(server: BrokerServer, count: int) -> None:
+    async with pydanube.connect(f"http://127.0.0.1:{server.client_port}") as client:
+        producer = await client.producer(TOPIC)
+        consumer = await client.consumer(TOPIC, "billing")
+        for _ in range(count):
+            await producer.send(b"12345")
+        for number in range(count):
+            message = await consumer.receive()
+            if number:  # The first one is left unacked.
+                await consumer.ack(message)
+
+
+async def test_the_numbers_agree_with_the_work(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as server:
+        await exchange(server, 5)
+        found = await metrics(server)
+    assert found["danube_broker_topics_owned"] == 1
+    assert found["danube_topic_messages_in_total"] == 5
+    assert found["danube_topic_bytes_in_total"] == 25
+    assert found["danube_topic_message_size_bytes_count"] == 5
+    assert found["danube_producer_send_total"] == 5
+    assert found["danube_wal_append_total"] == 5
+    assert found["danube_consumer_messages_out_total"] == 5
+    assert found["danube_subscription_lag_messages"] == 5, "the cursor waits for the first one"
+    assert found["danube_topic_active_subscriptions"] == 1
+    assert found["danube_journal_failed"] == 0
+    assert found["danube_journal_sync_seconds_count"] == found["danube_wal_flush_total"] >= 5
+    assert 0 < found["danube_journal_sync_seconds_sum"] < 60
+    assert found["danube_journal_group_records_sum"] >= 9, "five batches and four acks"
+    assert found["danube_journal_bytes_total"] > 5 * 100
+
+
+async def test_a_deleted_topic_leaves_no_series(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as server:
+        await exchange(server, 1)
+        assert TOPIC in (await get(server, "/metrics"))[1]
+        url = f"http://127.0.0.1:{server.admin_port}"
+        admin = AdminConnection(grpcio_channel(url), url)
+        await admin.delete_topic(TOPIC)
+        await admin.close()
+        assert TOPIC not in (await get(server, "/metrics"))[1]
+
+
+async def test_a_running_broker_is_healthy_and_ready(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as server:
+        assert await get(server, "/healthz") == (200, '{"status":"ok"}\n')
+        assert await get(server, "/readyz") == (200, '{"status":"ok"}\n')
+        assert (await get(server, "/"))[0] == 404
+
+
+async def test_the_pages_end_with_the_broker(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as server:
+        port = server.metrics_port
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
