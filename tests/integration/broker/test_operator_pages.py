@@ -1,13 +1,16 @@
 """What operators read from a broker that has done some work."""
 
 import asyncio
+import errno
+import json
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 import pydanube
@@ -15,6 +18,8 @@ from pydanube.broker.config import standalone_config
 from pydanube.broker.server import BrokerServer
 from pydanube.client.admin import AdminConnection
 from pydanube.client.client import grpcio_channel
+from pydanube.runtime.machine import this_machine
+from pydanube.runtime.simulation.disk import SimulatedDisk
 
 PORTS = {f"broker.ports.{name}": 0 for name in ("client", "admin", "prometheus")}
 TOPIC = "/default/orders"
@@ -107,3 +112,29 @@ async def test_the_pages_end_with_the_broker(tmp_path: Path) -> None:
         port = server.metrics_port
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_failed_sync_fails_the_health_check_and_every_later_publish() -> None:
+    disk = SimulatedDisk(delay_seconds=(0.0, 0.0))
+    machine = structs.replace(this_machine(), files=disk)
+    config = standalone_config("/data", overrides=PORTS)
+    server = await BrokerServer.start(config, machine=machine)
+    try:
+        url = f"http://127.0.0.1:{server.client_port}"
+        async with (
+            pydanube.connect(url, retry=pydanube.RetryPolicy(retries_max=0)) as client,
+            client.producer(TOPIC, send_seconds_max=0.2) as producer,
+        ):
+            await producer.send(b"safe")
+            disk.fail_next("sync", OSError(errno.EIO, "the disk is dying"), under="/data/wal")
+            for _ in range(2):
+                with pytest.raises(pydanube.Unavailable):
+                    await producer.send(b"not safe")
+        assert (await metrics(server))["danube_journal_failed"] == 1
+        status, text = await get(server, "/healthz")
+        assert status == 503
+        assert "the disk is dying" in json.loads(text)["reason"]
+        assert (await get(server, "/readyz"))[0] == 503
+    finally:
+        with suppress(pydanube.Unavailable):  # It says that not everything could be synced.
+            await server.stop()
