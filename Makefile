@@ -28,7 +28,7 @@ check: $(READY)  ## Lint, types, import contracts, generated files.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/generate_stubs.py --check
 	$(BIN)/python tools/generate_reference.py --check
 
@@ -49,4 +49,4 @@ lock: $(READY)  ## Resolve dev.lock anew from pyproject.toml.
 		--group dev --no-header --no-annotate --upgrade pyproject.toml -o dev.lock
 
 clean:  ## Remove the environment and every cache.
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
