@@ -285,7 +285,7 @@ def _command(
     command: click.Command, name: str, above: click.Context | None, depth: int
 ) -> Iterator[str]:
     """Show a command and, `depth` permitting, those below it; aliases are shown without them."""
-    context = click.Context(command, info_name=name, parent=above, max_content_width=96)
+    context = click.Context(command, info_name=name, parent=above, terminal_width=96)
     yield f"## {context.command_path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
     if depth and isinstance(command, click.Group):
         for inner in command.list_commands(context):
