@@ -59,8 +59,6 @@ class Watermark:
         for _, _, waiter in sorted(self._waiters, key=lambda entry: entry[:2]):
             if not waiter.cancelled():
                 waiter.set_exception(error)
-                # A waiter that is cancelled right now will not look at it, and nobody needs to.
-                waiter.exception()
         self._waiters.clear()
 
     def _forget_given_up(self) -> None:

@@ -9,6 +9,10 @@ from pydanube.runtime.threads import WorkerThreads
 
 
 async def test_one_thread_carries_out_jobs_in_order_also_when_nobody_waits() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: complaints.append(context)
+    )
     worker = WorkerThreads("one", 1)
     begin = threading.Event()
     done: list[int] = []
@@ -20,6 +24,7 @@ async def test_one_thread_carries_out_jobs_in_order_also_when_nobody_waits() -> 
     await first
     await worker.run(lambda: None)
     assert done == list(range(50))
+    assert complaints == []
     worker.stop()
 
 

@@ -63,8 +63,7 @@ class SimulatedAppendFile(AppendFile):
         if self._closed:
             return
         self._closed = True
-        if self._calls:
-            await asyncio.wait([self._calls[-1].outcome])
+        await self._take_turn()
 
     def _append_step(self, parts: Sequence[bytes]) -> _Step:
         data = b"".join(parts)
@@ -87,14 +86,24 @@ class SimulatedAppendFile(AppendFile):
     async def _submit(self, *steps: _Step) -> None:
         if self._closed:
             raise OSError(errno.EBADF, "file is closed", self._path)
-        call = _Call(deque(steps), asyncio.get_running_loop().create_future())
+        await self._take_turn(*steps)
+
+    async def _take_turn(self, *steps: _Step) -> None:
+        """Take the steps after those of all earlier calls; without steps, just wait for these."""
+        loop = asyncio.get_running_loop()
+        call = _Call(deque(steps), loop.create_future())
         self._calls.append(call)
         if len(self._calls) == 1:
-            self._await_next_step()
+            loop.call_soon(self._go_on)
         await call.outcome
 
-    def _await_next_step(self) -> None:
-        self._machine.after_delay(self._calls[0].steps[0].name, self._take_step)
+    def _go_on(self) -> None:
+        while self._calls and not self._calls[0].steps:
+            outcome = self._calls.popleft().outcome
+            if not outcome.done():
+                outcome.set_result(None)
+        if self._calls:
+            self._machine.after_delay(self._calls[0].steps[0].name, self._take_step)
 
     def _take_step(self) -> None:
         call = self._calls[0]
@@ -103,16 +112,10 @@ class SimulatedAppendFile(AppendFile):
             self._carry_out(step)
         except OSError as error:
             self._failure = error
-            self._calls.popleft()
+            call.steps.clear()
             if not call.outcome.done():
                 call.outcome.set_exception(error)
-        else:
-            if not call.steps:
-                self._calls.popleft()
-                if not call.outcome.done():
-                    call.outcome.set_result(None)
-        if self._calls:
-            self._await_next_step()
+        self._go_on()
 
     def _carry_out(self, step: _Step) -> None:
         self._machine.require(self._incarnation)

@@ -18,22 +18,24 @@ Node = FileContents | Directory
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _NameChange:
-    """A change of names that is atomic and becomes durable when `directory` is synced."""
+    """A change of names that is atomic and becomes durable when `directory` is synced.
+
+    Afterwards `path` names `node`, or nothing if that is None, and `moved_from` names nothing.
+    """
 
     directory: str
     path: str
-    node: Node
-    linked: bool
+    node: Node | None
     moved_from: str | None = None
 
     def apply(self, names: dict[str, Node]) -> None:
-        """Change the names; a name that by now means another file is left alone."""
-        if self.moved_from is not None and names.get(self.moved_from) is self.node:
-            del names[self.moved_from]
-        if self.linked:
+        """Change the names. Changes of one name must be applied in their order."""
+        if self.moved_from is not None:
+            names.pop(self.moved_from, None)
+        if self.node is None:
+            names.pop(self.path, None)
+        else:
             names[self.path] = self.node
-        elif names.get(self.path) is self.node:
-            del names[self.path]
 
     def touches(self) -> set[str]:
         """Return the names it concerns."""
@@ -96,12 +98,12 @@ class Medium:
             raise _error(errno.EISDIR, target)
         source, target = posixpath.normpath(source), posixpath.normpath(target)
         if source != target:
-            self._change(_NameChange(parent_of(target), target, node, True, moved_from=source))
+            self._change(_NameChange(parent_of(target), target, node, source))
 
     def remove(self, path: str) -> None:
         """Take a file's name away."""
-        node = self.file(path)
-        self._change(_NameChange(parent_of(path), posixpath.normpath(path), node, False))
+        self.file(path)
+        self._change(_NameChange(parent_of(path), posixpath.normpath(path), None))
 
     def sync_directory(self, path: str) -> None:
         """Make the changes of names in a directory durable."""
@@ -160,7 +162,7 @@ class Medium:
         self._require_directory(parent_of(path))
         if self.find(path) is not None:
             raise _error(errno.EEXIST, path)
-        self._change(_NameChange(parent_of(path), posixpath.normpath(path), node, True))
+        self._change(_NameChange(parent_of(path), posixpath.normpath(path), node))
 
     def _change(self, change: _NameChange) -> None:
         change.apply(self._visible)

@@ -41,7 +41,6 @@ class SimulatedStream(Traffic):
         self._arrived = arrived
         self._given_up = given_up
         self._pieces: deque[tuple[float, Piece]] = deque()
-        self._last_due = 0.0
         self._arrival: asyncio.TimerHandle | None = None
         self._giving_up: asyncio.TimerHandle | None = None
         self._stalled = False
@@ -55,9 +54,7 @@ class SimulatedStream(Traffic):
 
     def send(self, piece: Piece) -> None:
         """Put a piece on its way, behind those that left before."""
-        due = asyncio.get_running_loop().time() + self._links.draw_delay(*self._way)
-        self._last_due = max(self._last_due, due)
-        self._pieces.append((self._last_due, piece))
+        self._pieces.append((self._draw_due(), piece))
         if isinstance(piece, bytes):
             self.bytes_under_way += len(piece)
         self._links.traffic[self] = None
@@ -79,9 +76,13 @@ class SimulatedStream(Traffic):
         if not self._stalled:
             return
         self._stalled = False
-        self._last_due = asyncio.get_running_loop().time() + self._links.draw_delay(*self._way)
-        self._pieces = deque((self._last_due, piece) for _, piece in self._pieces)
+        _, first = self._pieces.popleft()
+        self._pieces.appendleft((self._draw_due(), first))
         self._await_arrival()
+
+    def _draw_due(self) -> float:
+        """Return when a piece arrives that leaves now, unless an earlier one holds it up."""
+        return asyncio.get_running_loop().time() + self._links.draw_delay(*self._way)
 
     def _await_arrival(self) -> None:
         if self._arrival is None and not self._stalled:

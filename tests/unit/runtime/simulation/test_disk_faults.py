@@ -137,6 +137,7 @@ def test_handles_locks_and_mounts_of_a_crashed_incarnation_are_dead() -> None:
         await disk.sync_directory("/data")
         lock = await old.lock("/data/lock")
         assert lock is not None
+        await disk.sync_directory("/data")
         under_way = asyncio.create_task(file.append([b"late"]))
         await asyncio.sleep(0)
         disk.crash(SeededRandomness(1))
@@ -149,6 +150,33 @@ def test_handles_locks_and_mounts_of_a_crashed_incarnation_are_dead() -> None:
         await lock.release()
         assert await disk.lock("/data/lock") is None
         await file.close()
+
+    on_a_disk(scenario)
+
+
+def test_a_cancelled_operation_has_happened_when_the_cancellation_arrives() -> None:
+    async def scenario(disk: SimulatedDisk) -> None:
+        disk.slow("create", 10)
+        task = asyncio.create_task(disk.create("/data/log"))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.get_running_loop().time() > 10
+        assert await disk.list_names("/data") == ["log"]
+
+    on_a_disk(scenario)
+
+
+def test_closing_waits_for_an_append_whose_waiter_is_gone() -> None:
+    async def scenario(disk: SimulatedDisk) -> None:
+        file = await disk.create("/data/log")
+        disk.slow("append", 10)
+        task = asyncio.create_task(file.append([b"x"]))
+        await asyncio.sleep(1)
+        task.cancel()
+        await file.close()
+        assert disk.contents("/data/log") == b"x"
 
     on_a_disk(scenario)
 
@@ -166,6 +194,15 @@ def test_a_planned_failure_hits_one_operation_of_that_kind_and_place() -> None:
         with pytest.raises(OSError, match="broken"):
             await disk.read("/data/elsewhere", 0, 1)
         assert await disk.read("/data/elsewhere", 0, 1) == b""
+
+    on_a_disk(scenario)
+
+
+def test_planned_failures_go_with_the_incarnation_they_were_planned_for() -> None:
+    async def scenario(disk: SimulatedDisk) -> None:
+        disk.fail_next("create", OSError(errno.EIO, "broken"))
+        disk.kill()
+        await disk.create("/data/log")
 
     on_a_disk(scenario)
 

@@ -159,6 +159,24 @@ def test_a_change_never_survives_an_earlier_one_of_the_same_name_that_is_lost() 
     assert found == allowed
 
 
+def test_a_new_file_never_takes_the_name_of_one_whose_move_away_is_lost() -> None:
+    async def rotate(disk: SimulatedDisk) -> None:
+        await durable_file(disk, "/data/log", b"first")
+        await disk.rename("/data/log", "/data/log.old")
+        file = await disk.create("/data/log")
+        await file.append_and_sync([b"second"])
+
+    found = set()
+    for disk in after_crashes(rotate):
+        left = names(disk)
+        found.add(tuple((name, disk.contents(f"/data/{name}")) for name in left))
+    assert found == {
+        (("log", b"first"),),
+        (("log.old", b"first"),),
+        (("log", b"second"), ("log.old", b"first")),
+    }
+
+
 def test_moving_to_another_directory_is_durable_once_the_target_is_synced() -> None:
     async def move(disk: SimulatedDisk) -> None:
         await disk.make_directory("/data/done")
@@ -196,6 +214,31 @@ def test_directories_made_are_durable_with_all_their_parents() -> None:
         await disk.make_directory("/data/a/b/c")
 
     assert {names(disk, "/data/a/b") for disk in after_crashes(make)} == {("c",)}
+
+
+async def make_directory_and_be_killed(disk: SimulatedDisk) -> None:
+    disk.crash_at(disk.operations + 2, after=True)
+    with pytest.raises(OSError, match=r"stopped after .*make_directory /data/a"):
+        await disk.make_directory("/data/a")
+    disk.kill()
+
+
+def test_what_is_in_a_directory_that_vanishes_vanishes_with_it() -> None:
+    async def use_directory(disk: SimulatedDisk) -> None:
+        await make_directory_and_be_killed(disk)
+        await disk.create("/data/a/log")
+        await disk.sync_directory("/data/a")
+
+    outcomes = {(names(disk), names(disk, "/data/a")) for disk in after_crashes(use_directory)}
+    assert outcomes == {((), ()), (("a",), ("log",))}
+
+
+def test_making_a_directory_again_makes_durable_what_a_killed_process_left() -> None:
+    async def make_again(disk: SimulatedDisk) -> None:
+        await make_directory_and_be_killed(disk)
+        await disk.make_directory("/data/a/b")
+
+    assert {names(disk, "/data/a") for disk in after_crashes(make_again)} == {("b",)}
 
 
 def test_writing_atomically_leaves_the_old_or_the_new_whatever_happens_when() -> None:

@@ -1,5 +1,8 @@
 import asyncio
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +56,26 @@ def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
     assert [run_simulated(busy_world, seed) for seed in (1, 2, 3)] == traces
     orders = [tuple(what for _, what in trace) for trace in traces]
     assert len(set(orders)) == 3
+
+
+@pytest.mark.slow
+def test_the_trace_of_a_seed_is_the_same_in_every_process() -> None:
+    program = (
+        "from tests.unit.runtime.simulation.test_loop import busy_world, run_simulated;"
+        "print(run_simulated(busy_world, 1))"
+    )
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": hash_seed},
+            cwd=Path(__file__).parents[4],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert traces == {f"{run_simulated(busy_world, 1)}\n"}
 
 
 def test_thousands_of_virtual_seconds_take_less_than_a_real_one() -> None:

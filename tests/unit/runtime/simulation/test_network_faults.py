@@ -136,6 +136,17 @@ def test_a_long_cut_breaks_the_end_that_sends_and_later_the_other() -> None:
     on_a_network(scenario)
 
 
+def test_a_cut_that_lasts_for_ever_leaves_no_timer_behind() -> None:
+    async def scenario(network: SimulatedNetwork) -> None:
+        connection = await network.host("a").connect("b", 1)
+        network.cut_both_ways("a", "b")
+        await connection.write(b"lost")
+        await asyncio.Event().wait()
+
+    with pytest.raises(SimulatedDeadlock):
+        on_a_network(scenario)
+
+
 def test_connecting_over_a_cut_waits_and_then_fails_or_succeeds_when_mended() -> None:
     async def scenario(network: SimulatedNetwork) -> None:
         network.cut("b", "a")
@@ -241,8 +252,10 @@ def test_a_host_without_power_is_silent_until_it_is_started_again() -> None:
         with pytest.raises(ConnectionError, match="died"):
             await old.connect("a", 1)
         await network.host("b").listen("", 1, echo)
+        started = now()
         with pytest.raises(ConnectionResetError):
             await connection.read(1)
+        assert now() - started < 1
         fresh = await network.host("a").connect("b", 1)
         await fresh.write(b"x")
         assert await fresh.read(1) == b"x"
