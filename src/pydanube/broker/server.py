@@ -135,13 +135,16 @@ class BrokerServer:
 
 def engine_named(name: str) -> Engine:
     """Return the engine of that name."""
-    if name != "grpcio":
-        raise InvalidRequest(f"there is no engine {name!r}; the engine of this version is grpcio")
-    from pydanube.wire.grpcio.engine import (
-        GrpcioEngine,
-    )  # Importing grpc takes a tenth of a second.
+    # Imported here, because each brings libraries the other does not need.
+    if name == "grpcio":
+        from pydanube.wire.grpcio.engine import GrpcioEngine
 
-    return GrpcioEngine()
+        return GrpcioEngine()
+    if name == "http2":
+        from pydanube.wire.http2.engine import Http2Engine
+
+        return Http2Engine()
+    raise InvalidRequest(f"there is no engine {name!r}; there are http2 and grpcio")
 
 
 def run_broker(

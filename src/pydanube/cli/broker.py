@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine without credentials.")
 @click.option(
     "--engine",
-    type=click.Choice(["grpcio"]),
+    type=click.Choice(["http2", "grpcio"]),
     default="grpcio",
     show_default=True,
     help="What carries the calls.",
