@@ -68,13 +68,14 @@ def check_url(text: str, setting: str) -> str:
     Wildcard addresses reach nothing from elsewhere, and a host with an underscore is no host to
     Java's URI parser.
     """
-    url = urlsplit(text if "://" in text else f"http://{text}")
+    malformed = InvalidConfig(f"{setting} must have the form http://host:6650, not {text!r}")
     try:
+        url = urlsplit(text if "://" in text else f"http://{text}")
         host, port = url.hostname or "", url.port
     except ValueError:
-        host, port = "", None
+        raise malformed from None
     if url.scheme not in _SCHEMES or not host or not port or url.path.strip("/") or url.query:
-        raise InvalidConfig(f"{setting} must have the form http://host:6650, not {text!r}")
+        raise malformed
     if _is_wildcard(host):
         raise InvalidConfig(
             f"{setting} cannot be {text!r}: clients cannot connect to a wildcard address; name a "

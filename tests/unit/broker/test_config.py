@@ -305,6 +305,7 @@ def test_differing_urls_mean_a_proxy() -> None:
         ("ftp://north:6650", "must have the form"),
         ("http://north:6650/path", "must have the form"),
         ("http://north:99999", "must have the form"),
+        ("[", "must have the form"),
     ],
 )
 def test_urls_that_some_client_cannot_use_are_refused(url: str, said: str) -> None:
