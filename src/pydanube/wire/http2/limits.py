@@ -43,7 +43,7 @@ class Http2Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = 64 * KIB
     connection_window_bytes: Annotated[
         int, Meta(ge=65_535, le=2**31 - 1, description="What all calls may send unasked.")
-    ] = 32 * MIB
+    ] = 16 * MIB
     header_list_bytes_max: Annotated[
         int, Meta(ge=1, description="Headers of one call, unpacked.")
     ] = 16 * KIB
