@@ -208,14 +208,15 @@ class _Loader(yaml.CSafeLoader):
     """
 
 
+_PLAIN = {
+    "null": (re.compile(r"(?:~|null|)\Z"), ["~", "n", ""]),
+    "bool": (re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")),
+    "int": (re.compile(r"[-+]?(?:0|[1-9][0-9_]{0,30})\Z"), list("-+0123456789")),
+    "float": (re.compile(r"[-+]?[0-9]{1,30}\.[0-9]{1,30}\Z"), list("-+0123456789")),
+}
 _Loader.yaml_implicit_resolvers = {}
-for _kind, _pattern, _first in (
-    ("null", "~|null|", ["~", "n", ""]),
-    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", "[-+]?(?:0|[1-9][0-9_]*)", list("-+0123456789")),
-    ("float", r"[-+]?[0-9]+\.[0-9]+", list("-+0123456789")),
-):
-    _Loader.add_implicit_resolver(_YAML_TAG + _kind, re.compile(rf"(?:{_pattern})\Z"), _first)
+for _kind, (_pattern, _first_characters) in _PLAIN.items():
+    _Loader.add_implicit_resolver(_YAML_TAG + _kind, _pattern, _first_characters)
 
 
 def _compose(text: str) -> yaml.MappingNode:
@@ -251,20 +252,17 @@ def _leaves(node: yaml.MappingNode, path: Path) -> Iterator[tuple[Path, yaml.Nod
 
 
 def _scalar(node: yaml.ScalarNode) -> object:
-    text = str(node.value)
-    match node.tag.removeprefix(_YAML_TAG):
-        case "null":
-            return None
-        case "bool":
-            return text.lower() == "true"
-        case "int":
-            return int(text.replace("_", ""))
-        case "float":
-            return float(text)
-        case "str":
-            return text
-        case _:
-            raise InvalidConfig(f"{_line(node)}: the tag {node.tag} has no meaning here")
+    text, kind = str(node.value), node.tag.removeprefix(_YAML_TAG)
+    if kind == "str":
+        return text
+    # A tag may be written by hand, as in !!int x.
+    if kind not in _PLAIN or not _PLAIN[kind][0].match(text):
+        raise InvalidConfig(f"{_line(node)}: the tag {node.tag} has no meaning here")
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    return int(text.replace("_", "")) if kind == "int" else float(text)
 
 
 def _line(node: yaml.Node) -> str:

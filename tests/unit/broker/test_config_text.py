@@ -196,7 +196,14 @@ def test_what_is_not_yaml_names_the_line() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a: &x {b: *x}", "? [a]\n: b\n", "name: !!python/object:os.system x", "rooms: [[a]]"],
+    [
+        "a: &x {b: *x}",
+        "? [a]\n: b\n",
+        "name: !!python/object:os.system x",
+        "name: !!bool x",
+        "name: !!int ''",
+        "rooms: [[a]]",
+    ],
 )
 def test_exotic_yaml_is_refused(text: str) -> None:
     refusal(text)
