@@ -173,7 +173,8 @@ class World:
             self.must_settle = {offset}
         elif offset in self.asked and offset in self.held:
             wait_ms = max(100, self.settings.policy.base_redelivery_delay_ms)
-            self.held[offset].not_before_ms = self.now_ms + wait_ms
+            if self.settings.policy.poison_policy == "DeadLetter":
+                self.held[offset].not_before_ms = self.now_ms + wait_ms
             self._judge_again(offset)
         self.asked.discard(offset)
         self.feed(DeadLetterStored(Offset(offset), stored))

@@ -176,9 +176,11 @@ class KeySharedDispatcher(ReliableDispatcher):
             key.later.append(offset)
 
     @override
-    def _after_settling(self, start: int, end: int) -> None:
-        for offset in range(start, end):
-            self._release(offset)
+    def _settle(self, pieces: list[Known[int]]) -> None:
+        super()._settle(pieces)
+        for start, end, _ in pieces:
+            for offset in range(start, end):
+                self._release(offset)
 
     def _release(self, offset: int) -> None:
         """Let the key's next message follow a first one that is settled."""

@@ -72,8 +72,20 @@ class OrderedDispatcher(ReliableDispatcher):
     def _fill(self) -> None:
         if self._retries.count:
             self._resend()
-        if self._undelivered.position < self._end and not self._exhausted.blocked_count:
-            self._send_new()
+        undelivered = self._undelivered
+        while undelivered.position < self._end and not self._exhausted.blocked_count:
+            room = self._room()
+            if room <= 0:
+                return
+            start, end, attempts = undelivered.first(self._end)
+            if end - start > room:
+                end = start + room
+            if self._settings.rate_per_second is not None:
+                end = min(end, start + self._allowance())
+            stop = self._spread(start, end, attempts + 1)
+            if stop == start:
+                return
+            undelivered.deliver(stop)
 
     def _resend(self) -> None:
         retries = self._retries
@@ -88,19 +100,3 @@ class OrderedDispatcher(ReliableDispatcher):
                 retries.make_ready(stop, end, attempts)
             if stop < end or stop == start:
                 return
-
-    def _send_new(self) -> None:
-        undelivered = self._undelivered
-        while undelivered.position < self._end:
-            room = self._room()
-            if room <= 0:
-                return
-            start, end, attempts = undelivered.first(self._end)
-            if end - start > room:
-                end = start + room
-            if self._settings.rate_per_second is not None:
-                end = min(end, start + self._allowance())
-            stop = self._spread(start, end, attempts + 1)
-            if stop == start:
-                return
-            undelivered.deliver(stop)

@@ -1,8 +1,9 @@
 """What all dispatchers of reliable topics do alike: settle, count attempts, retry, give up."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from sys import maxsize
-from typing import assert_never
+from typing import assert_never, cast
 
 from pydanube.dispatch.events import (
     Acked,
@@ -37,6 +38,10 @@ from pydanube.dispatch.undelivered import Undelivered
 from pydanube.model.ids import ConsumerId, Offset
 from pydanube.model.progress import Progress
 from pydanube.model.ranges import RangeSet
+
+# Offsets are plain numbers in here. To call NewType for each would cost as much as the action.
+_DELIVER = cast("Callable[[ConsumerId, int, int, int], Deliver]", Deliver)
+_SETTLE = cast("Callable[[int, int], Settle]", Settle)
 
 
 class ReliableDispatcher(ABC):
@@ -149,10 +154,7 @@ class ReliableDispatcher(ABC):
     @abstractmethod
     def _take_keys(self, event: KeysRead) -> None: ...
 
-    def _after_settling(self, start: int, end: int) -> None:  # noqa: B027  # Most need nothing.
-        """Take note that messages which had been delivered are settled."""
-
-    def _after_readying(self, start: int, end: int) -> None:  # noqa: B027
+    def _after_readying(self, start: int, end: int) -> None:  # noqa: B027  # Most need nothing.
         """Take note that messages may be delivered again."""
 
     def _take_undelivered(self, start: int, end: int) -> list[Known[int]]:
@@ -196,7 +198,7 @@ class ReliableDispatcher(ABC):
         deadline_ms = now_ms + self._settings.policy.ack_timeout_ms
         if deadline_ms < self._timer_at_ms:
             self._timer_at_ms = deadline_ms
-        self._actions.append(Deliver(member.id, Offset(start), Offset(end), attempt))
+        self._actions.append(_DELIVER(member.id, start, end, attempt))
         if attempt > 1:
             self._actions.append(Observed("redelivery", count))
 
@@ -211,18 +213,18 @@ class ReliableDispatcher(ABC):
             self._settle(pieces)
 
     def _settle(self, pieces: list[Known[int]]) -> None:
+        """Settle messages that are in no other place any more."""
         if len(pieces) > 1:
             pieces = joined([(at, to, 0) for at, to, _ in sorted(pieces)])
         for start, end, _ in pieces:
             self._settled.add(start, end)
-            self._actions.append(Settle(Offset(start), Offset(end)))
-            self._after_settling(start, end)
+            self._actions.append(_SETTLE(start, end))
 
     def _skip(self, start: int, end: int) -> None:
         self._settle_known(start, end)
         for at, to, _ in self._take_undelivered(start, end):
             self._settled.add(at, to)
-            self._actions.append(Settle(Offset(at), Offset(to)))
+            self._actions.append(_SETTLE(at, to))
 
     def _nack(self, event: Nacked) -> None:
         pieces = self._in_flight.take(event.start, event.end)
