@@ -11,6 +11,7 @@ from msgspec import Struct
 from pydanube.model.message import Message
 from pydanube.wire.calls import CallRefused, StatusCode
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.danube.send_scan import PUBLISH_TIME_MS_MAX, scan_send_request
 from pydanube.wire.danube.services import decode
 
 DELIVERY_ATTEMPT_ATTRIBUTE = "x-delivery-attempt"
@@ -19,7 +20,6 @@ ATTRIBUTES_MAX = 64
 ROUTING_KEY_CHARACTERS_MAX = 1024
 # Clients read 4 MiB at most; the default payload limit leaves 64 KiB for the rest of a delivery.
 BYTES_BESIDE_PAYLOAD_MAX = 32 * 1024
-PUBLISH_TIME_MS_MAX = 2**63 - 1
 
 _VARINT_BYTES_MAX = 10
 
@@ -35,7 +35,7 @@ _ATTRIBUTE_KEY = b"\x0a"
 _ATTRIBUTE_VALUE = b"\x12"
 
 
-class SendRequest(Struct, frozen=True, kw_only=True):
+class SendRequest(Struct, frozen=True):
     """A publish: the message, and whom it says it comes from."""
 
     request_id: int
@@ -49,17 +49,28 @@ def read_send_request(data: bytes) -> SendRequest:
 
     Refuses what no consumer could be sent. The payload's size is the topic's policy, not ours.
     """
+    scanned = scan_send_request(data)
+    if scanned is None:
+        return _parse_send_request(data)
+    request_id, (producer_id, topic_name), message = scanned
+    _check_limits(len(data) - len(message.payload), 0, message.routing_key)
+    return SendRequest(request_id, producer_id, topic_name, message)
+
+
+def _parse_send_request(data: bytes) -> SendRequest:
     proto = decode(api.StreamMessage, data)
     if not proto.HasField("msg_id"):
         raise _invalid("the message has no msg_id; send the producer_id CreateProducer returned")
     payload = proto.payload
     routing_key = proto.routing_key if proto.HasField("routing_key") else None
-    _check_limits(proto, len(data) - len(payload), routing_key)
+    _check_limits(len(data) - len(payload), len(proto.attributes), routing_key)
+    if proto.publish_time > PUBLISH_TIME_MS_MAX:
+        raise _invalid(f"publish_time {proto.publish_time} is not in milliseconds since 1970")
     return SendRequest(
-        request_id=proto.request_id,
-        producer_id=proto.msg_id.producer_id,
-        topic_name=proto.msg_id.topic_name,
-        message=Message(
+        proto.request_id,
+        proto.msg_id.producer_id,
+        proto.msg_id.topic_name,
+        Message(
             payload=payload,
             publish_time_ms=proto.publish_time,
             producer_name=proto.producer_name,
@@ -139,25 +150,19 @@ def _varint(number: int) -> bytes:
 _ONE_BYTE = tuple(bytes([number]) for number in range(0x80))
 
 
-def _check_limits(
-    proto: api.StreamMessage, bytes_beside_payload: int, routing_key: str | None
-) -> None:
+def _check_limits(bytes_beside_payload: int, attributes: int, routing_key: str | None) -> None:
     if bytes_beside_payload > BYTES_BESIDE_PAYLOAD_MAX:
         raise _invalid(
             f"attributes, names and routing key take {bytes_beside_payload} bytes together; "
             f"{BYTES_BESIDE_PAYLOAD_MAX} are allowed beside the payload"
         )
-    if len(proto.attributes) > ATTRIBUTES_MAX:
-        raise _invalid(
-            f"the message has {len(proto.attributes)} attributes; {ATTRIBUTES_MAX} are allowed"
-        )
+    if attributes > ATTRIBUTES_MAX:
+        raise _invalid(f"the message has {attributes} attributes; {ATTRIBUTES_MAX} are allowed")
     if routing_key is not None and len(routing_key) > ROUTING_KEY_CHARACTERS_MAX:
         raise _invalid(
             f"the routing key has {len(routing_key)} characters; "
             f"{ROUTING_KEY_CHARACTERS_MAX} are allowed"
         )
-    if proto.publish_time > PUBLISH_TIME_MS_MAX:
-        raise _invalid(f"publish_time {proto.publish_time} is not in milliseconds since 1970")
 
 
 def _invalid(text: str) -> CallRefused:
