@@ -1,6 +1,7 @@
 """ConsumerService: subscribing, receiving, acknowledging."""
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.model.ids import Offset, stable_producer_id
@@ -22,6 +23,7 @@ REFUSAL_PAUSE_SECONDS = 1.0
 """Some clients open a refused stream again at once and for ever; this keeps them slow."""
 HELD_POLL_SECONDS = 1.0
 _GROUP_MESSAGES_MAX = 256
+_GROUP_BYTES_MAX = 512 * 1024
 _OFFSET_MAX = 2**63 - 1
 
 _KINDS: dict[int, SubscriptionType] = {0: "Exclusive", 1: "Shared", 2: "Failover", 3: "KeyShared"}
@@ -91,11 +93,11 @@ class ConsumerServicer:
         metrics = topic_metrics.subscription(registered.subscription.name)
         try:
             while True:
-                for delivery in await stream.next(_GROUP_MESSAGES_MAX):
-                    async for group in self._encoded(registered, delivery):
-                        yield group
-                        registered.subscription.drained(stream, len(group))
-                        metrics.delivered(len(group), sum(map(len, group)))
+                deliveries = await stream.next(_GROUP_MESSAGES_MAX)
+                async for group in self._groups(registered, deliveries):
+                    yield group
+                    registered.subscription.drained(stream, len(group))
+                    metrics.delivered(len(group), sum(map(len, group)))
         except StreamEnded as ended:
             if ended.error is not None:
                 raise refusal(ended.error) from None
@@ -105,30 +107,24 @@ class ConsumerServicer:
         finally:
             registered.subscription.close_stream(stream)
 
-    async def _encoded(
-        self, registered: RegisteredConsumer, delivery: Delivery
+    async def _groups(
+        self, registered: RegisteredConsumer, deliveries: Sequence[Delivery]
     ) -> AsyncIterator[list[bytes]]:
-        topic, subscription = registered.topic, registered.subscription
-        if delivery.pieces is not None:
-            for piece in delivery.pieces:
-                yield self._encode(topic, subscription.name, piece, delivery.attempt)
-            return
-        assert topic.log is not None
-        start = delivery.start
-        while start < delivery.end:
-            pieces = await _read(topic.log, start, delivery.end)
-            if not pieces or pieces[0].start > start:
-                end = pieces[0].start if pieces else delivery.end
-                subscription.skipped(start, end)
-                start = end
-                continue
-            for piece in pieces:
-                if piece.start != start:
-                    break
-                yield self._encode(topic, subscription.name, piece, delivery.attempt)
-                start = piece.end
+        """Encode deliveries into groups of a size that is good to send at once."""
+        group: list[bytes] = []
+        size = 0
+        for delivery in deliveries:
+            async for piece in _pieces(registered, delivery):
+                group += self._encode(registered, piece, delivery.attempt)
+                size += piece.size_bytes
+                if size >= _GROUP_BYTES_MAX:
+                    yield group
+                    group, size = [], 0
+        if group:
+            yield group
 
-    def _encode(self, topic: Topic, subscription: str, piece: Piece, attempt: int) -> list[bytes]:
+    def _encode(self, registered: RegisteredConsumer, piece: Piece, attempt: int) -> list[bytes]:
+        topic, subscription = registered.topic, registered.subscription.name
         requests = self._requests(topic, piece)
         first = piece.start if topic.is_reliable else None
         return [
@@ -163,13 +159,7 @@ class ConsumerServicer:
         except (CallRefused, DanubeError) as error:
             _refuse(reply, error)
             return
-
-        def done(error: DanubeError | None) -> None:
-            if error is not None:
-                _refuse(reply, error)
-            else:
-                reply.send(api.AckResponse(request_id=request.request_id).SerializeToString())
-
+        done = partial(_answer_ack, reply, request.request_id)
         subscription.ack(start, Offset(start + 1), done)
 
     def nack(self, data: bytes, call: Call, reply: Reply) -> None:
@@ -194,6 +184,35 @@ def _offset(request: api.AckRequest | api.NackRequest) -> Offset:
     if request.msg_id.topic_offset > _OFFSET_MAX:
         raise InvalidRequest(f"offset {request.msg_id.topic_offset} is beyond every topic")
     return Offset(request.msg_id.topic_offset)
+
+
+def _answer_ack(reply: Reply, request_id: int, error: DanubeError | None) -> None:
+    if error is not None:
+        _refuse(reply, error)
+    else:
+        reply.send(api.AckResponse(request_id=request_id).SerializeToString())
+
+
+async def _pieces(registered: RegisteredConsumer, delivery: Delivery) -> AsyncIterator[Piece]:
+    """Read what a delivery is made of; offsets that hold nothing any more count as settled."""
+    if delivery.pieces is not None:
+        for piece in delivery.pieces:
+            yield piece
+        return
+    log = registered.topic.log
+    assert log is not None
+    start = delivery.start
+    while start < delivery.end:
+        pieces = await _read(log, start, delivery.end)
+        if not pieces or pieces[0].start > start:
+            end = pieces[0].start if pieces else delivery.end
+            registered.subscription.skipped(start, end)
+            start = end
+        for piece in pieces:
+            if piece.start != start:
+                break  # The rest lies behind a hole; it is read again from there.
+            yield piece
+            start = piece.end
 
 
 async def _read(log: TopicLog, start: Offset, end: Offset) -> list[Piece]:

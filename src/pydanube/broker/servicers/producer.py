@@ -1,5 +1,7 @@
 """ProducerService: registering producers and taking their messages."""
 
+from functools import partial
+
 from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.model.ids import Offset
 from pydanube.model.policies import DispatchStrategy
@@ -62,14 +64,21 @@ class ProducerServicer:
         except DanubeError as error:
             _refuse(reply, error)
             return
+        # Not a nested function: its annotations would be evaluated for every message.
+        topic.publish(request.message, partial(self._answer, reply, request.request_id, topic.name))
 
-        def answer(offset: Offset | None, error: DanubeError | None) -> None:
-            if error is not None:
-                self._metrics.topic(topic.name).refused(_refuse(reply, error))
-            else:
-                reply.send(encode_send_response(request.request_id, offset))
-
-        topic.publish(request.message, answer)
+    def _answer(
+        self,
+        reply: Reply,
+        request_id: int,
+        topic: str,
+        offset: Offset | None,
+        error: DanubeError | None,
+    ) -> None:
+        if error is not None:
+            self._metrics.topic(topic).refused(_refuse(reply, error))
+        else:
+            reply.send(encode_send_response(request_id, offset))
 
 
 def _refuse(reply: Reply, error: DanubeError) -> str:
