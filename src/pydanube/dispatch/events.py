@@ -56,6 +56,7 @@ class ConsumerJoined(Struct, frozen=True):
     credit: int
     """How many messages its outbox has room for."""
     filters: tuple[str, ...] = ()
+    """Of its first join; they hold until it is removed."""
 
 
 class ConsumerLeft(Struct, frozen=True, gc=False):
@@ -160,7 +161,10 @@ class DeadLetter(Struct, frozen=True):
 
 
 class ReadKeys(Struct, frozen=True, gc=False):
-    """Read the routing keys of up to `count` messages from `start` on, then report KeysRead."""
+    """Read the routing keys of up to `count` messages from `start` on, then report KeysRead.
+
+    If messages at `start` are gone, report Skipped instead; it will ask again from there.
+    """
 
     start: Offset
     count: int
@@ -184,7 +188,10 @@ Action = Deliver | Settle | Count | DeadLetter | ReadKeys | Discard | Observed
 
 
 class Dispatcher(Protocol):
-    """One subscription's decisions. Carry out the returned actions in order."""
+    """One subscription's decisions.
+
+    Carry out the returned actions in order, and all of them before the next event.
+    """
 
     def handle(self, event: Event, now_ms: int) -> list[Action]:
         """Take one event in; `now_ms` never goes backwards."""
@@ -199,7 +206,7 @@ class Dispatcher(Protocol):
 
     @property
     def in_flight_count(self) -> int:
-        """Messages delivered and not yet settled, those that wait for a retry included."""
+        """Messages delivered and not yet settled, waiting and exhausted ones included."""
 
     @property
     def waiting_count(self) -> int:

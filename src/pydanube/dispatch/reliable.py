@@ -119,7 +119,7 @@ class ReliableDispatcher(ABC):
 
     @property
     def in_flight_count(self) -> int:
-        """Messages delivered and not yet settled, those that wait for a retry included."""
+        """Messages delivered and not yet settled, waiting and exhausted ones included."""
         exhausted = self._exhausted.blocked_count + self._exhausted.leaving_count
         return self._in_flight.count + self._retries.count + exhausted
 
