@@ -1,0 +1,39 @@
+"""A broker per test, over a real connection and real files."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.raw_client import RawClient
+from tests.support.running_broker import RunningBroker
+
+StartBroker = Callable[..., Awaitable[RunningBroker]]
+
+
+@pytest.fixture
+async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
+    """Start a broker with settings of its own, by dotted names."""
+    started: list[RunningBroker] = []
+
+    async def start(**policies: Any) -> RunningBroker:
+        settings = {f"policies.{name}": value for name, value in policies.items()}
+        broker = RunningBroker(tmp_path / f"data-{len(started)}", settings)
+        started.append(broker)
+        await broker.start()
+        return broker
+
+    yield start
+    for broker in started:
+        await broker.close()
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> RunningBroker:
+    return await start_broker()
+
+
+@pytest.fixture
+async def client(broker: RunningBroker) -> RawClient:
+    return broker.client()
