@@ -19,7 +19,7 @@ from tests.support.journals import Broker, rotating_at
 
 STAYING, GOING, SUBSCRIPTION = 1, 2, 7
 # So small that a new file begins every other round.
-CONFIG = rotating_at(2_500)
+CONFIG = rotating_at(2_000)
 
 
 class Promises:
@@ -69,7 +69,7 @@ class World:
         self._number = 0
         self._acked = 0
 
-    async def run_broker(self) -> bool:
+    async def run_broker(self, *, work: bool = True) -> bool:
         """Start, work and stop; tell whether it came to its end."""
         files = CarelessFiles(self.disk.mount(), self._careless)
         try:
@@ -81,27 +81,31 @@ class World:
                 {TopicId(topic) for topic in self.topics}, {SubscriptionId(SUBSCRIPTION)}
             )
             await self.promises.check(broker, self.topics)
+            if not work:
+                await broker.storage.close()
+                return True
             if broker.storage.progress(SubscriptionId(SUBSCRIPTION)) is None:
                 await broker.create_subscription(SUBSCRIPTION, 0)
             self.promises.subscribed = True
-            for _ in range(4):
-                await self._one_round(broker)
             if GOING in self.topics:
+                # Alone in the first files, so that these go when it does.
+                for _ in range(4):
+                    await self._one_round(broker, [GOING, GOING])
                 self.topics.remove(GOING)
                 broker.storage.drop_topic(TopicId(GOING))
-            await self._one_round(broker)
+            for _ in range(3):
+                await self._one_round(broker, [STAYING, STAYING])
             await self.promises.check(broker, self.topics)
             await broker.storage.close()
         except (Unavailable, OSError):
             return False
-        else:
-            return True
         finally:
             await broker.abandon()
+        return True
 
-    async def _one_round(self, broker: Broker) -> None:
+    async def _one_round(self, broker: Broker, topics: Sequence[int]) -> None:
         work = []
-        for topic in (STAYING, *self.topics):
+        for topic in topics:
             values = [self._next_value() for _ in range(1 + self.randomness.below(2))]
             offset, over = broker.begin_append(topic, *values)
             work.append(self._published(over, topic, offset, values))
@@ -231,6 +235,30 @@ def crash_everywhere(seeds: int, careless: frozenset[str] = frozenset()) -> int:
 def test_nothing_acknowledged_is_lost_wherever_the_machine_stops() -> None:
     crashes = crash_everywhere(seeds=1)
     print(f"stopped at {count_operations()} operations, {crashes} crashes recovered from")
+
+
+@pytest.mark.slow
+def test_recovery_may_be_stopped_anywhere_and_again_and_the_power_fail_after_it() -> None:
+    async def main(randomness: Randomness, first: int, second: int) -> bool:
+        world = World(randomness)
+        world.disk.crash_at(30, after=True)
+        assert not await world.run_broker()
+        stopped = True
+        for number in (first, second):
+            world.disk.kill()
+            world.disk.crash_at(world.disk.operations + number)
+            stopped = stopped and not await world.run_broker(work=False)
+        world.disk.crash(randomness)
+        assert await world.run_broker(work=False)
+        return stopped
+
+    stops = [
+        run_simulated(lambda r, a=first, b=second: main(r, a, b), f"{first} {second} {seed}")
+        for first in range(1, 16)
+        for second in range(1, 16)
+        for seed in range(2)
+    ]
+    assert sum(stops) > 200, "recovery was hardly ever stopped"
 
 
 @pytest.mark.slow

@@ -39,8 +39,6 @@ async def recover(files: Files, directory: str, identity: str) -> Recovered:
     if found.files:
         await _make_durable(files, directory, found)
     await _remove_leftovers(files, directory, found.files)
-    # Also when nothing was removed: the newest file's name may not be durable yet.
-    await files.sync_directory(directory)
     return Recovered(files=found.files, contents=found.contents)
 
 
