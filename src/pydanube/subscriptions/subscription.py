@@ -136,6 +136,11 @@ class Subscription:
 
     def close(self, error: DanubeError | None) -> None:
         """Do nothing any more; every stream ends with `error`, or by whoever closes it if None."""
+        if error is not None:
+            # So that deliveries under way count as attempts when the broker is back.
+            for consumer in self._consumers.values():
+                if consumer.active:
+                    self._feed(ConsumerLeft(consumer.id))
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -159,6 +164,10 @@ class Subscription:
         """Know a consumer from before a restart; it gets nothing until it opens a stream."""
         consumer.inactive_since_ms = self._now_ms()
         self._consumers[consumer.id] = consumer
+        if self.kind == "KeyShared":
+            # Messages that only its filters match must wait for it, not pass as unwanted.
+            self._feed(ConsumerJoined(consumer.id, 0, consumer.filters))
+            self._feed(ConsumerLeft(consumer.id))
 
     def rival_of(self, name: str) -> Consumer | None:
         """Return who holds an exclusive subscription against `name`, if anybody does."""
