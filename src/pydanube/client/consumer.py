@@ -1,7 +1,7 @@
 """Receives messages of a topic or of its partitions, across restarts and moves of brokers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 from typing_extensions import override
@@ -14,6 +14,7 @@ from pydanube.runtime.tasks import TaskScope
 
 QUEUE_MESSAGES_MAX = 100
 HEALTH_SECONDS = 5.0
+SETTLE_SECONDS_MAX = 30.0
 
 
 class Consumer(AsyncIterator[ReceivedMessage]):
@@ -152,27 +153,43 @@ class TopicConsumer:
 
     async def ack(self, message: ReceivedMessage) -> None:
         """Ack at the broker the consumer is attached to, also across a reconnect."""
-        attempt = 0
-        while True:
-            try:
-                return await self._connection.ack(message, self._subscription.name)
-            except DanubeError as error:
-                await self._pause_or_raise(error, attempt)
-            attempt += 1
+        await self._settle(
+            lambda connection: connection.ack(message, self._subscription.name), message
+        )
 
     async def nack(
         self, message: ReceivedMessage, *, delay_ms: int | None, reason: str | None
     ) -> None:
         """Nack at the broker the consumer is attached to, also across a reconnect."""
+        await self._settle(
+            lambda connection: connection.nack(
+                message, self._subscription.name, delay_ms=delay_ms, reason=reason
+            ),
+            message,
+        )
+
+    async def _settle(
+        self, call: Callable[[Connection], Awaitable[None]], message: ReceivedMessage
+    ) -> None:
+        """Repeat until the broker took it: settling twice is harmless, settling never is not."""
         attempt = 0
-        while True:
-            try:
-                return await self._connection.nack(
-                    message, self._subscription.name, delay_ms=delay_ms, reason=reason
-                )
-            except DanubeError as error:
-                await self._pause_or_raise(error, attempt)
-            attempt += 1
+        refusal: DanubeError | None = None
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS_MAX):
+                while True:
+                    try:
+                        return await call(self._connection)
+                    except DanubeError as error:
+                        if not error.retryable:
+                            raise
+                        refusal = error
+                    await self._brokers.pause(attempt)
+                    attempt += 1
+        except TimeoutError as error:
+            raise Unavailable(
+                f"{self.topic} did not take the ack or nack of offset {message.offset} within "
+                f"{SETTLE_SECONDS_MAX:g} s; it will be delivered again (last refusal: {refusal})"
+            ) from error
 
     async def _receive_until_lost(self) -> DanubeError | None:
         """Read the stream and watch its health; return why it is lost, None if it just ended."""
@@ -220,11 +237,6 @@ class TopicConsumer:
                     raise
             await self._brokers.pause(attempt)
             attempt += 1
-
-    async def _pause_or_raise(self, error: DanubeError, attempt: int) -> None:
-        if not (error.retryable and self._brokers.surroundings.retry.allows(attempt)):
-            raise error
-        await self._brokers.pause(attempt)
 
     async def _subscribe(self, connection: Connection) -> int:
         return await connection.subscribe(self.topic, self._subscription)

@@ -84,7 +84,8 @@ def test_the_programs_of_the_danube_documentation_have_their_commands() -> None:
             ("produce",),
             "-s --service-addr -n --producer-name -t --topic -m --message -f --file -a "
             "--attributes -p --partitions -c --count -i --interval --reliable --schema-subject "
-            "--schema-version --schema-min-version --schema-file --schema-type --routing-key --output",
+            "--schema-version --schema-min-version --schema-file --schema-type --routing-key "
+            "--output",
         ),
         (
             ("consume",),

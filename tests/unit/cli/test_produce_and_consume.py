@@ -33,7 +33,8 @@ def produce(cluster: FakeBrokers, *arguments: str, input: bytes = b"") -> Result
 
 
 def consume(cluster: FakeBrokers, *arguments: str) -> Result:
-    return run(cluster, "consume", "-m", "sub", "--start-position", "earliest", *arguments)
+    limits = ("--seconds", "20")  # So that a bug fails the test instead of stopping it.
+    return run(cluster, "consume", "-m", "sub", "--start-position", "earliest", *limits, *arguments)
 
 
 def test_messages_are_published_with_everything_asked_for(cluster: FakeBrokers) -> None:
@@ -144,6 +145,12 @@ def test_messages_can_be_given_back(cluster: FakeBrokers) -> None:
     assert consume(cluster, "--count", "1", "--nack").exit_code == 0
     assert cluster.subscriptions[TOPIC, "sub"].nacked == [0]
     assert cluster.subscriptions[TOPIC, "sub"].acked == set()
+
+
+def test_consuming_ends_after_its_count_and_leaves_the_rest(cluster: FakeBrokers) -> None:
+    produce(cluster, "-m", "x", "-c", "3", "-i", "0")
+    assert len(consume(cluster, "--count", "2").stdout.splitlines()) == 2
+    assert len(cluster.subscriptions[TOPIC, "sub"].acked) == 2
 
 
 def test_consuming_ends_after_its_time(cluster: FakeBrokers) -> None:

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from pydanube.client.client import Client
-from pydanube.client.consumer import QUEUE_MESSAGES_MAX, Consumer
+from pydanube.client.consumer import QUEUE_MESSAGES_MAX, SETTLE_SECONDS_MAX, Consumer
 from pydanube.errors import AccessDenied, Conflict, NotFound, Unavailable
 from pydanube.wire.calls import CallRefused, StatusCode
 from tests.support.fake_brokers import OTHER_URL, URL, FakeBroker, FakeBrokers, with_client
@@ -276,12 +276,40 @@ def test_an_ack_waits_for_the_broker_to_come_back() -> None:
         consumer = await client.consumer(TOPIC, "billing")
         await publish(client, b"one")
         message = await consumer.receive()
-        cluster.first.refuse("Ack", *[StatusCode.UNAVAILABLE] * 5)
+        cluster.first.refuse("Ack", *[StatusCode.UNAVAILABLE] * 12)
         await consumer.ack(message)
         assert cluster.subscriptions[TOPIC, "billing"].acked == {0}
-        cluster.first.refuse("Ack", *[StatusCode.UNAVAILABLE] * 6)
-        with pytest.raises(Unavailable):
+        cluster.first.refuse("Ack", *[StatusCode.UNAVAILABLE] * 1_000)
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(Unavailable, match=r"delivered again .*scripted UNAVAILABLE"):
             await consumer.ack(message)
+        assert asyncio.get_running_loop().time() - started == pytest.approx(SETTLE_SECONDS_MAX)
+
+
+def test_an_ack_that_is_refused_for_good_is_raised_at_once() -> None:
+    async def test(client: Client, cluster: FakeBrokers) -> None:
+        cluster.add_topic(TOPIC)
+        consumer = await client.consumer(TOPIC, "billing")
+        await publish(client, b"one")
+        message = await consumer.receive()
+        cluster.first.refuse("Ack", StatusCode.PERMISSION_DENIED)
+        with pytest.raises(AccessDenied):
+            await consumer.ack(message)
+        assert cluster.first.count("Ack") == 1
+
+    with_client(test)
+
+
+def test_an_ack_follows_the_topic_to_its_new_broker() -> None:
+    async def test(client: Client, cluster: FakeBrokers) -> None:
+        cluster.add_topic(TOPIC, owner=OTHER_URL)
+        consumer = await client.consumer(TOPIC, "billing")
+        await publish(client, b"one")
+        message = await consumer.receive()
+        cluster.owners[TOPIC] = URL
+        cluster.second.crash()
+        await consumer.ack(message)
+        assert cluster.first.count("Ack") == 1
 
     with_client(test)
 
