@@ -2,6 +2,7 @@
 
 from pydanube.errors import DanubeError
 from pydanube.model.ids import ConsumerId
+from pydanube.runtime.clock import Timer
 from pydanube.subscriptions.outbox import Delivery, Outbox
 
 _SUPERSEDED_PEERS_MAX = 16
@@ -55,6 +56,8 @@ class Consumer:
         """Whether anything may have been sent since it joined."""
         self.close_due = False
         """Its next health check shall answer CLOSE, once."""
+        self.grace: Timer | None = None
+        """Ends the time it has to open a stream after it subscribed."""
         self._subscriber: str | None = None
         self._superseded: dict[str, None] = {}
 

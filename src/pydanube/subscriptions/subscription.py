@@ -196,7 +196,9 @@ class Subscription:
             consumer.stream = None
         consumer.subscribed_by(peer)
         self._activate(consumer)
-        self._context.clock.call_later(
+        if consumer.grace is not None:
+            consumer.grace.cancel()
+        consumer.grace = self._context.clock.call_later(
             STREAM_GRACE_MS / 1000, lambda: self._give_up_waiting(consumer)
         )
 
@@ -228,8 +230,12 @@ class Subscription:
 
     def remove(self, consumer: Consumer) -> None:
         """Forget a consumer for good."""
-        if self._consumers.pop(consumer.id, None) is not None:
-            self._feed(ConsumerRemoved(consumer.id))
+        if self._consumers.pop(consumer.id, None) is None:
+            return
+        if consumer.stream is not None:
+            consumer.stream.end(Unavailable(f"consumer {consumer.name} has lost its place"))
+            consumer.stream = None
+        self._feed(ConsumerRemoved(consumer.id))
 
     def ack(self, start: Offset, end: Offset, done: Done) -> None:
         """Settle messages; `done` follows once that is durable."""

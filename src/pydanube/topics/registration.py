@@ -5,7 +5,7 @@ client goes on under the id it has.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ from pydanube.model.ids import (
     stable_consumer_id,
     stable_producer_id,
 )
-from pydanube.model.names import check_client_name
+from pydanube.model.names import check_client_name, check_topic_name
 from pydanube.model.policies import (
     DispatchConfig,
     DispatchStrategy,
@@ -157,17 +157,20 @@ class Registration:
         schema_subject: str | None,
     ) -> Producer:
         """Let a producer in, under the id its name has on the topic."""
-        request = TopicRequest(strategy=strategy) if strategy is not None else None
+        check_topic_name(topic_name)
         check_client_name("producer", name)
+        existing = self._topics.find(topic_name)
+        if existing is not None:
+            _check_strategy(existing, strategy)
         if schema_subject is not None:
-            # No subject can exist before there is a registry.
+            # No subject can exist before there is a registry. Nor shall the topic, for a refusal.
             raise SchemaMismatch(f"schema subject {schema_subject} not found; register it first")
+        request = TopicRequest(strategy=strategy) if strategy is not None else None
         topic = await self._topics.ensure(topic_name, request)
-        if strategy is not None and strategy != topic.record.strategy:
-            raise DispatchMismatch(
-                f"topic {topic_name} is {topic.record.strategy}; the producer asks for {strategy}"
-            )
+        _check_strategy(topic, strategy)
         async with self._locks.hold(topic_name):
+            if self._topics.find(topic_name) is not topic:
+                raise Unavailable(f"topic {topic_name} has just been deleted; try again")
             return await self._register_producer(topic, name, access_mode)
 
     async def _register_producer(
@@ -184,6 +187,7 @@ class Registration:
                     f"topic {topic.name} has {len(others)} producers; max_producers_per_topic "
                     f"is {limit}"
                 )
+        await self._leave_exclusive_producer(topic, name)
         if known is None or known.access_mode != access_mode:
             record = ProducerRecord(
                 id=known.id if known else self._free_producer_id(topic.name, name),
@@ -192,6 +196,7 @@ class Registration:
             await self._catalog.put_producer(topic.name, name, record)
             known = self._add_producer(topic, name, record)
         known.seen_ms = self._clock.monotonic_ms()
+        self._told_closed.pop(known.id, None)
         return known
 
     def _check_access(self, topic: Topic, access_mode: AccessMode, others: list[Producer]) -> None:
@@ -206,6 +211,21 @@ class Registration:
                 "must wait until they are gone"
             )
 
+    async def _leave_exclusive_producer(self, topic: Topic, name: str) -> None:
+        # Whoever had the topic alone is gone, or the newcomer would not have been let in. Should
+        # it come back, it must ask anew: it was promised to be alone, and is not any more.
+        holder = topic.exclusive_producer
+        if holder is not None and holder.name != name:
+            await self._forget_producer(topic, holder)
+
+    async def _forget_producer(self, topic: Topic, producer: Producer) -> None:
+        # At once, before it can be heard of again; a record left by a crash does no harm.
+        topic.producers.pop(producer.name, None)
+        self._producers.pop(producer.id, None)
+        if topic.exclusive_producer is producer:
+            topic.exclusive_producer = None
+        await self._catalog.delete_producer(topic.name, producer.name)
+
     def _free_producer_id(self, topic: str, name: str) -> ProducerId:
         salt = 0
         while (producer_id := stable_producer_id(topic, name, salt)) in self._producers:
@@ -215,8 +235,11 @@ class Registration:
     def _add_producer(self, topic: Topic, name: str, record: ProducerRecord) -> Producer:
         producer = Producer(record.id, name, record.access_mode, self._clock.monotonic_ms())
         topic.producers[name] = producer
+        holder = topic.exclusive_producer
         if record.access_mode == "Exclusive":
             topic.exclusive_producer = producer
+        elif holder is not None and holder.name == name:
+            topic.exclusive_producer = None
         self._producers[record.id] = RegisteredProducer(topic, producer)
         return producer
 
@@ -268,6 +291,7 @@ class Registration:
             if known is None:
                 await self._leave_exclusive(topic, subscription)
                 known = await self._create_consumer(topic, subscription, consumer_name, filters)
+            self._forget_earlier_end(known.id)
             subscription.join(known, peer)
             return known
 
@@ -347,9 +371,10 @@ class Registration:
     async def _forget_consumer(
         self, topic: Topic, subscription: Subscription, consumer: Consumer
     ) -> None:
-        await self._catalog.delete_consumer(topic.name, subscription.name, consumer.name)
+        # At once, before it can open a stream; a record left by a crash does no harm.
         subscription.remove(consumer)
         self._consumers.pop(consumer.id, None)
+        await self._catalog.delete_consumer(topic.name, subscription.name, consumer.name)
 
     # Settings of subscriptions.
 
@@ -367,21 +392,25 @@ class Registration:
         self, topic_name: str, subscription: str, policy: FailurePolicy
     ) -> None:
         """Store a failure policy and apply it at once."""
-        topic = self._reliable(topic_name)
+        self._reliable(topic_name)
         check_client_name("subscription", subscription)
         if policy.poison_policy == "DeadLetter" and not (policy.dead_letter_topic or "").strip():
             raise InvalidRequest("poison policy dead_letter needs a dead_letter_topic")
-        await self._catalog.put_failure_policy(topic_name, subscription, policy)
-        self._apply_settings(topic, subscription)
+        async with self._locks.hold(topic_name):
+            topic = self._reliable(topic_name)
+            await self._catalog.put_failure_policy(topic_name, subscription, policy)
+            self._apply_settings(topic, subscription)
 
     async def set_dispatch_config(
         self, topic_name: str, subscription: str, config: DispatchConfig
     ) -> None:
         """Store a dispatch configuration and apply it at once."""
-        topic = self._reliable(topic_name)
+        self._reliable(topic_name)
         check_client_name("subscription", subscription)
-        await self._catalog.put_dispatch_config(topic_name, subscription, config)
-        self._apply_settings(topic, subscription)
+        async with self._locks.hold(topic_name):
+            topic = self._reliable(topic_name)
+            await self._catalog.put_dispatch_config(topic_name, subscription, config)
+            self._apply_settings(topic, subscription)
 
     def _reliable(self, topic_name: str) -> Topic:
         topic = self._topics.get(topic_name)
@@ -408,7 +437,7 @@ class Registration:
         """Answer a consumer's health check."""
         closing = self._closing.pop(ConsumerId(consumer_id), None)
         if closing is not None:
-            self._told_closed[consumer_id] = None
+            self._tell_closed_once(consumer_id)
             self._clock.call_later(0.1, lambda: _end_stream(closing))
             return False
         registered = self._consumers.get(ConsumerId(consumer_id))
@@ -425,9 +454,16 @@ class Registration:
             self._told_closed.pop(next(iter(self._told_closed)))
         return True
 
+    def _forget_earlier_end(self, consumer_id: ConsumerId) -> None:
+        """Let the streams of an earlier topic of the same name end now: their client is back."""
+        self._told_closed.pop(consumer_id, None)
+        closing = self._closing.pop(consumer_id, None)
+        if closing is not None:
+            _end_stream(closing)
+
     # Letting go.
 
-    def retire(self, topic: Topic) -> None:
+    def _retire(self, topic: Topic) -> None:
         """Forget everybody of a deleted topic; streams end once their clients have been told."""
         for producer in topic.producers.values():
             self._producers.pop(producer.id, None)
@@ -447,10 +483,20 @@ class Registration:
 
         self._clock.call_later(CLOSE_WAIT_SECONDS, close_untold)
 
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic, or all partitions of it, and let everybody there go."""
+        for each in self._topics.names_to_delete(name):
+            async with self._locks.hold(each):
+                topic = self._topics.find(each)
+                if topic is not None:  # Unless another call has been faster.
+                    await self._topics.delete(topic)
+                    self._retire(topic)
+
     async def unsubscribe(self, topic_name: str, subscription_name: str) -> None:
         """Delete a subscription nobody uses."""
-        topic = self._topics.get(topic_name)
+        self._topics.get(topic_name)
         async with self._locks.hold(topic_name):
+            topic = self._topics.get(topic_name)
             subscription = topic.subscriptions.get(subscription_name)
             if subscription is None:
                 raise NotFound(f"topic {topic_name} has no subscription {subscription_name}")
@@ -470,30 +516,37 @@ class Registration:
 
     async def sweep(self) -> None:
         """Forget what nobody has used for long: best-effort subscriptions, names of clients."""
-        now_ms = self._clock.monotonic_ms()
-        for topic in list(self._topics):
-            if not topic.is_reliable:
-                for subscription in _idle_subscriptions(topic, now_ms):
-                    async with self._locks.hold(topic.name):
-                        if not subscription.active_consumers:
-                            await self._delete_subscription(topic, subscription)
-            for producer in list(topic.producers.values()):
-                if now_ms - producer.seen_ms > FORGET_AFTER_MS:
-                    await self._catalog.delete_producer(topic.name, producer.name)
-                    topic.producers.pop(producer.name, None)
-                    self._producers.pop(producer.id, None)
-            for subscription in list(topic.subscriptions.values()):
-                for consumer in subscription.consumers:
-                    gone = now_ms - consumer.inactive_since_ms > FORGET_AFTER_MS
-                    if not consumer.active and gone:
-                        await self._forget_consumer(topic, subscription, consumer)
+        for topic in self._topics:
+            async with self._locks.hold(topic.name):
+                if self._topics.find(topic.name) is topic:
+                    await self._sweep_topic(topic, self._clock.monotonic_ms())
+
+    async def _sweep_topic(self, topic: Topic, now_ms: int) -> None:
+        for subscription in list(topic.subscriptions.values()):
+            if not topic.is_reliable and _is_idle(subscription, now_ms):
+                await self._delete_subscription(topic, subscription)
+        for producer in list(topic.producers.values()):
+            if now_ms - producer.seen_ms > FORGET_AFTER_MS:
+                await self._forget_producer(topic, producer)
+        for subscription in topic.subscriptions.values():
+            for consumer in subscription.consumers:
+                gone = now_ms - consumer.inactive_since_ms > FORGET_AFTER_MS
+                if not consumer.active and gone:
+                    await self._forget_consumer(topic, subscription, consumer)
 
 
-def _idle_subscriptions(topic: Topic, now_ms: int) -> Iterator[Subscription]:
-    for subscription in list(topic.subscriptions.values()):
-        idle_since = subscription.idle_since_ms
-        if idle_since is not None and now_ms - idle_since > IDLE_SUBSCRIPTION_MS:
-            yield subscription
+def _check_strategy(topic: Topic, strategy: DispatchStrategy | None) -> None:
+    if strategy is not None and strategy != topic.record.strategy:
+        raise DispatchMismatch(
+            f"topic {topic.name} is {topic.record.strategy}; the producer asks for {strategy}"
+        )
+
+
+def _is_idle(subscription: Subscription, now_ms: int) -> bool:
+    since_ms = subscription.idle_since_ms
+    if since_ms is None or subscription.active_consumers:
+        return False
+    return now_ms - since_ms > IDLE_SUBSCRIPTION_MS
 
 
 def _consumer_named(subscription: Subscription, name: str) -> Consumer | None:

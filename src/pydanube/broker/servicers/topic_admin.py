@@ -108,10 +108,7 @@ class TopicAdminServicer:
 
     async def delete_topic(self, request: admin.TopicRequest, call: Call) -> admin.TopicResponse:
         """Delete a topic, or all partitions of it."""
-        for name in self._topics.names_to_delete(request.name):
-            topic = self._topics.get(name)
-            await self._topics.delete(topic)
-            self._registration.retire(topic)
+        await self._registration.delete_topic(request.name)
         return admin.TopicResponse(success=True)
 
     async def unload_topic(self, request: admin.TopicRequest, call: Call) -> admin.TopicResponse:
