@@ -1,6 +1,6 @@
 import pytest
 
-from pydanube.errors import Conflict
+from pydanube.errors import Conflict, Corruption
 from pydanube.model.ids import Offset, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
 from pydanube.runtime.simulation.clock import SimulatedClock
@@ -186,6 +186,19 @@ async def test_a_missing_file_becomes_a_hole() -> None:
     await give_up(disk)
     async with broker_on(disk) as broker:
         assert list(await broker.read_all(1)) == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+async def test_an_index_does_not_outlive_the_bytes_it_speaks_of() -> None:
+    disk = instant_disk()
+    paths = await several_files(disk)
+    damage(disk, paths[0], 1)
+    # The broker starts, for the file's index is sound; damage shows when the batch is read.
+    async with broker_on(disk) as broker:
+        with pytest.raises(Corruption):
+            await broker.read_all(1)
+    await quarantine(disk, DIRECTORY, SimulatedClock())
+    async with broker_on(disk) as broker:
+        assert list(await broker.read_all(1)) == [0, *range(2, 12)]
 
 
 async def test_surplus_bytes_are_left_out() -> None:
