@@ -54,6 +54,9 @@ class FakeBroker:
         self.metadata: dict[str, Mapping[str, str] | None] = {}
         self.consumers: dict[int, FakeConsumer] = {}
         self.producers: set[int] = set()
+        self.crashes = 0
+        self.delay_seconds: Callable[[], float] | None = None
+        """How long a request, and then its reply, is on its way."""
         self._cluster = cluster
         self._gates: dict[str, asyncio.Event] = {}
 
@@ -71,6 +74,7 @@ class FakeBroker:
     def crash(self, *, forget: bool = False) -> None:
         """Go down, and break every stream; with `forget`, lose the ids too."""
         self.down = True
+        self.crashes += 1
         for consumer in self.consumers.values():
             consumer.inbox.put_nowait(CallRefused(StatusCode.UNAVAILABLE, "connection lost"))
         if forget:
@@ -88,7 +92,11 @@ class FakeBroker:
             self._check_up()
         if self.refusals[method.name]:
             raise self.refusals[method.name].popleft()
-        return getattr(self, f"_{method.name}")(request).SerializeToString()
+        crashes = self.crashes
+        await self._travel(crashes)
+        reply = getattr(self, f"_{method.name}")(request).SerializeToString()
+        await self._travel(crashes)
+        return reply
 
     async def deliver(self, path: str, data: bytes) -> AsyncGenerator[bytes, None]:
         self._check_up()
@@ -103,6 +111,13 @@ class FakeBroker:
             if isinstance(item, CallRefused):
                 raise item
             yield item.SerializeToString()
+
+    async def _travel(self, crashes: int) -> None:
+        """Take the time of one way; what is on its way when the broker crashes never arrives."""
+        if self.delay_seconds is not None:
+            await asyncio.sleep(self.delay_seconds())
+        if self.crashes != crashes:
+            raise CallRefused(StatusCode.UNAVAILABLE, "connection lost")
 
     def _check_up(self) -> None:
         if self.down:
@@ -284,6 +299,7 @@ def with_client(
     *,
     url: str = URL,
     retry: RetryPolicy | None = None,
+    seed: int = 1,
 ) -> None:
     """Run a test in virtual time; afterwards nothing of the client may be left."""
 
@@ -301,4 +317,4 @@ def with_client(
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         assert not left, f"tasks were left running: {left}"
 
-    run_simulated(run, seed=1)
+    run_simulated(run, seed)

@@ -35,7 +35,11 @@ FAILURES: dict[type[DanubeError], Failure] = {
     DanubeError: Failure(1, "Run the command again; if it fails again, read the broker's log."),
     InvalidRequest: Failure(2, "Mend the command; --help shows what it takes."),
     NotSupported: Failure(2, "`danube --help` lists what this version offers."),
-    NotFound: Failure(3, "See what exists with `danube topics list --namespace default`."),
+    NotFound: Failure(
+        3,
+        "Check the name; `danube brokers namespaces` and `danube topics list --namespace NAME` "
+        "show what exists.",
+    ),
     AccessDenied: Failure(4, "Ask an operator for the permission, or for a higher limit."),
     Conflict: Failure(5, "Look at the present state with `danube topics describe`, then decide."),
     AlreadyExists: Failure(6, "Use what exists, or choose another name."),
