@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from pydanube.observability.counts import RpcMetrics
 from pydanube.observability.metrics import BrokerMetrics
+from pydanube.runtime.tasks import carry_through
 from pydanube.wire.calls import (
     Call,
     CallRefused,
@@ -78,7 +79,8 @@ class Gate:
             await self._opened.wait()
             try:
                 self._check_open()
-                response = await self._handlers.unary[path](request, call)
+                # A caller that goes away must not leave a topic half created or half deleted.
+                response = await carry_through(self._handlers.unary[path](request, call))
             except CallRefused:
                 counts.errors += 1
                 raise

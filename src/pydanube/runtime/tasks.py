@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 Failed = Callable[[str, BaseException], None]
@@ -23,6 +23,11 @@ async def wait_out(future: asyncio.Future[_Result]) -> _Result:
         if not future.cancelled():
             future.exception()  # Nobody will look at it any more.
         raise
+
+
+async def carry_through(work: Awaitable[_Result]) -> _Result:
+    """Return what `work` returns; a cancelled caller cannot stop it halfway, and waits for it."""
+    return await wait_out(asyncio.ensure_future(work))
 
 
 class TaskScope:

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from pydanube.runtime.tasks import TaskScope, wait_out
+from pydanube.runtime.tasks import TaskScope, carry_through, wait_out
 
 
 async def test_waiting_out_returns_the_result_or_raises_the_error() -> None:
@@ -70,3 +70,20 @@ async def test_a_closed_scope_starts_nothing() -> None:
 
     scope.start(work(), "late")
     await asyncio.sleep(0)
+
+
+async def test_work_that_is_carried_through_ends_although_its_caller_was_cancelled() -> None:
+    done: list[str] = []
+    go_on = asyncio.Event()
+
+    async def work() -> None:
+        await go_on.wait()
+        done.append("all of it")
+
+    caller = asyncio.create_task(carry_through(work()))
+    await asyncio.sleep(0)
+    caller.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert done == ["all of it"], "the caller has waited for it"
