@@ -1,11 +1,9 @@
 """A broker on its ports: listen, recover, serve, and drain when asked to stop."""
 
-import sys
-
 from pydanube.broker.addresses import Address, url_beside
 from pydanube.broker.broker import Broker, Urls
 from pydanube.broker.config import BrokerConfig, advertised_urls
-from pydanube.errors import Conflict, DanubeError, InvalidRequest
+from pydanube.errors import Conflict, InvalidRequest
 from pydanube.observability.http import OperatorPages
 from pydanube.observability.logging import LogFormat, LogLevel, get_logger, log_to_stderr
 from pydanube.observability.metrics import BrokerMetrics
@@ -153,21 +151,20 @@ def run_broker(
     engine: str = "grpcio",
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
-) -> int:
-    """Run a broker until SIGTERM or SIGINT; returns the exit code of the process."""
+) -> None:
+    """Run a broker until SIGTERM or SIGINT.
+
+    DanubeError says why it could not start, or that it could not keep a promise when it stopped.
+    """
     log_to_stderr(log_level, log_format)
     for notice in config.storage.notices():
         _log.warning(notice)
-    return run(_run_until_stopped(config, engine_named(engine)))
+    run(_run_until_stopped(config, engine_named(engine)))
 
 
-async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> int:
+async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> None:
     with StopSignals() as signals:
-        try:
-            server = await BrokerServer.start(config, engine=engine)
-        except DanubeError as error:
-            print(f"danube broker: {error}", file=sys.stderr)  # noqa: T201 - The command's answer.
-            return 1
+        server = await BrokerServer.start(config, engine=engine)
         _log.info(
             "listening",
             client=server.client_port,
@@ -178,7 +175,6 @@ async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> int:
         _log.info("stopping", signal=signal)
         await server.stop()
         _log.info("stopped")
-    return 0
 
 
 def _cannot_listen(name: str, address: Address, error: OSError) -> Conflict:

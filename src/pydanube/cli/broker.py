@@ -68,6 +68,4 @@ def command(
     given = msgspec.convert({**flags, "mode": mode, "config_file": name}, BrokerFlags)
     text = None if config_file is None else config_file.read()
     config = config_from_flags(given, os.environ, text)
-    click.get_current_context().exit(
-        run_broker(config, engine=engine, log_format=log_format, log_level=log_level)
-    )
+    run_broker(config, engine=engine, log_format=log_format, log_level=log_level)
