@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from typing_extensions import override
@@ -14,6 +15,7 @@ from pydanube.model.ranges import RangeSet
 from pydanube.runtime.files import AppendFile, Files
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.disk import SimulatedDisk
+from pydanube.runtime.simulation.disk_faults import Operation
 from pydanube.runtime.simulation.loop import run_simulated
 from tests.support.journals import Broker, rotating_at
 
@@ -190,14 +192,25 @@ class UnsyncedFile(AppendFile):
 
 
 @cache
-def count_operations() -> int:
-    async def main(randomness: Randomness) -> int:
+def operations() -> list[Operation]:
+    """What two brokers do, one after the other, when nothing goes wrong."""
+
+    async def main(randomness: Randomness) -> list[Operation]:
         world = World(randomness)
         assert await world.run_broker()
         assert await world.run_broker()
-        return world.disk.operations
+        return world.disk.operation_log
 
     return run_simulated(main, "count")
+
+
+def syncs_of_directory() -> list[int]:
+    """The numbers of the operations that make the name of a new journal file durable."""
+    return [
+        this.number
+        for before, this in pairwise(operations())
+        if this.name == "sync_directory" and before.name == "sync" and before.path.endswith(".log")
+    ]
 
 
 def crash_everywhere(seeds: int, careless: frozenset[str] = frozenset()) -> int:
@@ -225,7 +238,7 @@ def crash_everywhere(seeds: int, careless: frozenset[str] = frozenset()) -> int:
 
     return sum(
         run_simulated(lambda r, n=number, a=after: main(r, n, a), f"{number} {after} {seed}")
-        for number in range(1, count_operations() + 1)
+        for number in range(1, len(operations()) + 1)
         for after in (False, True)
         for seed in range(seeds)
     )
@@ -234,7 +247,7 @@ def crash_everywhere(seeds: int, careless: frozenset[str] = frozenset()) -> int:
 @pytest.mark.slow
 def test_nothing_acknowledged_is_lost_wherever_the_machine_stops() -> None:
     crashes = crash_everywhere(seeds=1)
-    print(f"stopped at {count_operations()} operations, {crashes} crashes recovered from")
+    print(f"stopped at {len(operations())} operations, {crashes} crashes recovered from")
 
 
 def stop_recoveries(seed: str, *, killed_at: int, stops: Sequence[int]) -> bool:
@@ -259,7 +272,7 @@ def stop_recoveries(seed: str, *, killed_at: int, stops: Sequence[int]) -> bool:
 @pytest.mark.slow
 def test_the_power_may_fail_anywhere_while_the_first_file_is_recovered() -> None:
     stopped = [
-        stop_recoveries(f"{number} {seed}", killed_at=11, stops=[number])
+        stop_recoveries(f"{number} {seed}", killed_at=syncs_of_directory()[0], stops=[number])
         for number in range(1, 14)
         for seed in range(60)
     ]
@@ -269,7 +282,9 @@ def test_the_power_may_fail_anywhere_while_the_first_file_is_recovered() -> None
 @pytest.mark.slow
 def test_recovery_may_be_stopped_twice_and_the_power_fail_after_it() -> None:
     stopped = [
-        stop_recoveries(f"{first} {second} {seed}", killed_at=31, stops=[first, second])
+        stop_recoveries(
+            f"{first} {second} {seed}", killed_at=syncs_of_directory()[1] + 2, stops=[first, second]
+        )
         for first in range(1, 14)
         for second in range(1, 14)
         for seed in range(2)
