@@ -1,5 +1,6 @@
 """The `danube` command as users run it: processes, a real broker, real files."""
 
+import contextlib
 import json
 import os
 import signal
@@ -158,6 +159,32 @@ def test_ctrl_c_ends_a_consumer_with_a_summary_and_exit_code_0(broker: BrokerPro
     assert said.startswith("received 1 messages")
 
 
+def on_a_terminal(*arguments: str) -> str:
+    """Run `danube` with a terminal for its output, and return all it wrote there."""
+    ours, its = os.openpty()
+    command = [str(PROGRAMS / "danube"), *arguments]
+    with subprocess.Popen(command, stdout=its, stderr=its) as process:
+        os.close(its)
+        written = b""
+        # Reading fails once the last process has closed the terminal.
+        with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+            while data := terminal.read(65_536):
+                written += data
+        assert process.wait(RUN_SECONDS_MAX) == 0
+    return written.decode()
+
+
+def test_on_a_terminal_progress_is_a_bar_and_a_live_table(broker: BrokerProcess) -> None:
+    arguments = ("-m", "x", "--reliable", "-c", "5", "-i", "100")
+    written = on_a_terminal("produce", "-s", broker.url, *arguments)
+    assert "published" in written
+    assert "/5" in written
+    assert "acknowledged: 5 messages" in written
+    written = on_a_terminal("demo", "--seconds", "1.5")
+    assert "audit (Exclusive)" in written
+    assert "lost 0; broker stopped cleanly" in written
+
+
 def test_without_a_broker_the_error_names_the_address_and_the_next_step(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data")
     done = run("danube", "topics", "list", "--endpoint", broker.admin_url)
@@ -170,7 +197,7 @@ def test_without_a_broker_the_error_names_the_address_and_the_next_step(tmp_path
 def test_a_second_broker_on_the_same_directory_is_refused(broker: BrokerProcess) -> None:
     free = ("--broker-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
     done = run("danube-broker", "--data-dir", str(broker.data_dir), *free)
-    assert done.returncode != 0
+    assert done.returncode == 5
     assert "in use" in done.stderr
     assert "Traceback" not in done.stderr
 

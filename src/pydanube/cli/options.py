@@ -3,15 +3,13 @@
 import os
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 if TYPE_CHECKING:
     from pydanube.admin.operations import Operations
     from pydanube.wire.calls import Channel
-
-Parameters = ParamSpec("Parameters")
 
 ENDPOINT_FLAG = "--endpoint"
 DEFAULT_ENDPOINT = "http://127.0.0.1:50051"

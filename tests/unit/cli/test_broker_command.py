@@ -7,6 +7,7 @@ from click.testing import CliRunner, Result
 import pydanube.broker.server
 from pydanube.broker.config import BrokerConfig
 from pydanube.cli.main import danube
+from pydanube.errors import Conflict
 
 
 class Started:
@@ -16,10 +17,9 @@ class Started:
         self.config: BrokerConfig | None = None
         self.options: dict[str, Any] = {}
 
-    def __call__(self, config: BrokerConfig, **options: Any) -> int:
+    def __call__(self, config: BrokerConfig, **options: Any) -> None:
         self.config = config
         self.options = options
-        return 0
 
 
 @pytest.fixture
@@ -104,6 +104,12 @@ def test_listening_beyond_the_machine_is_possible_when_asked_for(started: Starte
     assert result.exit_code == 0, result.output
 
 
-def test_the_exit_code_is_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pydanube.broker.server, "run_broker", lambda *_, **__: 7)
-    assert run("--data-dir", "/data").exit_code == 7
+def test_a_broker_that_cannot_start_ends_with_the_exit_code_of_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise Conflict("the port is taken")
+
+    monkeypatch.setattr(pydanube.broker.server, "run_broker", fail)
+    result = run("--data-dir", "/data")
+    assert (result.exit_code, "error[conflict]: the port is taken" in result.stderr) == (5, True)
