@@ -62,6 +62,13 @@ of replies, sent in order as separate messages. The iterator is closed (`aclose`
 goes away."""
 
 
+ExchangeHandler = Callable[
+    [AsyncIterator[bytes], Call], Awaitable[AsyncIterator[Sequence[bytes]]]
+]
+"""Many requests, many replies, each side at its own pace. As a StreamHandler otherwise: the
+requests may be read before and while replies are given, and end when the caller has no more."""
+
+
 class Reply(Protocol):
     """The way back for one call; answered once. Answers after the caller has gone are dropped."""
 
@@ -84,6 +91,7 @@ class HandlerTable:
         self.unary: dict[str, UnaryHandler] = {}
         self.direct: dict[str, DirectHandler] = {}
         self.streams: dict[str, StreamHandler] = {}
+        self.exchanges: dict[str, ExchangeHandler] = {}
 
     def add_unary(self, path: str, handler: UnaryHandler) -> None:
         """Serve `path`, such as /danube.HealthCheck/HealthCheck."""
@@ -100,8 +108,14 @@ class HandlerTable:
         self._check_free(path)
         self.streams[path] = handler
 
+    def add_exchange(self, path: str, handler: ExchangeHandler) -> None:
+        """Serve `path` with a stream each way."""
+        self._check_free(path)
+        self.exchanges[path] = handler
+
     def _check_free(self, path: str) -> None:
-        assert path not in {**self.unary, **self.direct, **self.streams}, f"{path} is served twice"
+        tables = (self.unary, self.direct, self.streams, self.exchanges)
+        assert not any(path in table for table in tables), f"{path} is served twice"
 
 
 class Server(Protocol):
@@ -142,3 +156,16 @@ class Channel(Protocol):
 
     async def close(self) -> None:
         """Cut running calls off and release the connection."""
+
+
+class ExchangeChannel(Channel, Protocol):
+    """A channel that can also carry a stream each way."""
+
+    def exchange(
+        self,
+        path: str,
+        requests: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Call with a stream of requests and iterate over the replies; raises CallRefused."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from pydanube.errors import InvalidRequest, NotSupported
-from pydanube.wire.calls import CallRefused, Channel, StatusCode
+from pydanube.wire.calls import CallRefused, ExchangeChannel, StatusCode
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -37,7 +37,7 @@ _OPTIONS = (
 _NOT_REACHED = ("failed to connect", "errors resolving", "DNS resolution failed")
 
 
-class GrpcioChannel(Channel):
+class GrpcioChannel(ExchangeChannel):
     """One connection to `url`, http://host:port or host:port, made by the first call.
 
     grpcio itself is loaded by the first call too.
@@ -67,6 +67,23 @@ class GrpcioChannel(Channel):
     ) -> AsyncIterator[bytes]:
         method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._open().unary_stream(path)
         call = method(request, metadata=_pairs(metadata))
+        try:
+            with self._refusals():
+                async for response in call:
+                    yield response
+        finally:
+            call.cancel()
+
+    @override
+    async def exchange(
+        self,
+        path: str,
+        requests: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[bytes]:
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._open().stream_stream(path)
+        call = method(requests, metadata=_pairs(metadata))
         try:
             with self._refusals():
                 async for response in call:

@@ -15,6 +15,7 @@ from pydanube.wire.calls import (
     CallRefused,
     DirectHandler,
     Engine,
+    ExchangeHandler,
     HandlerTable,
     Reply,
     Server,
@@ -97,6 +98,7 @@ class _TableHandler(grpc.GenericRpcHandler):
             **{path: _serve_unary(path, handler) for path, handler in table.unary.items()},
             **{path: _serve_direct(path, handler) for path, handler in table.direct.items()},
             **{path: _serve_stream(path, handler) for path, handler in table.streams.items()},
+            **{path: _serve_exchange(path, handler) for path, handler in table.exchanges.items()},
         }
 
     @override
@@ -136,6 +138,20 @@ def _serve_stream(path: str, handler: StreamHandler) -> _MethodHandler:
         await _abort(context, refused)
 
     return grpc.unary_stream_rpc_method_handler(serve)
+
+
+def _serve_exchange(path: str, handler: ExchangeHandler) -> _MethodHandler:
+    async def serve(requests: AsyncIterator[bytes], context: _Context) -> None:
+        try:
+            groups = await handler(requests, _call(path, context))
+            await _send_all(groups, context)
+        except BaseException as error:  # noqa: BLE001 - The outermost frame of a call.
+            refused = _refusal(path, error)
+        else:
+            return
+        await _abort(context, refused)
+
+    return grpc.stream_stream_rpc_method_handler(serve)
 
 
 async def _send_all(groups: AsyncIterator[Sequence[bytes]], context: _Context) -> None:
