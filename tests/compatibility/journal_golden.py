@@ -1,0 +1,85 @@
+"""Writes the golden journal of the present format: python -m tests.compatibility.journal_golden.
+
+Run once per format version; a golden journal that exists is never written again.
+"""
+
+import asyncio
+from pathlib import Path
+
+from pydanube.model.batch import Batch
+from pydanube.model.ids import JournalPosition, ProducerId, TopicId
+from pydanube.model.message import Message
+from pydanube.model.progress import ProgressChange
+from pydanube.runtime.simulation.clock import SimulatedClock
+from pydanube.runtime.simulation.disk import SimulatedDisk
+from pydanube.storage.frames import FrameScan
+from pydanube.storage.journal.quarantine import quarantine
+from pydanube.storage.journal.records import JOURNAL_FORMAT, Kind, ProducerStamp
+from tests.support.journals import DIRECTORY, Broker, broker_on, instant_disk, rotating_at
+
+GOLDEN = Path(__file__).parent / "golden"
+
+RICH = Message(
+    payload=b"rich",
+    publish_time_ms=1_767_225_600_000,
+    producer_name="producer",
+    routing_key="key",
+    attributes={"colour": "blue", "empty": ""},
+    schema_id=2**63 + 1,
+    schema_version=3,
+)
+PLAIN = Message(payload=b"", publish_time_ms=0, producer_name="p")
+STAMP = ProducerStamp(
+    producer_id=ProducerId(2**53 - 1),
+    first_sequence=2**32,
+    last_sequence=2**32 + 1,
+    digest=2**64 - 1,
+)
+
+
+async def write_golden() -> SimulatedDisk:
+    """A journal with every kind of record: two files, an index, and a hole in the last file."""
+    disk = instant_disk()
+    config = rotating_at(4500)
+    async with broker_on(disk, config, identity="GOLDEN/1") as broker:
+        await broker.create_subscription(7, 1)
+        await append(broker, 1, [RICH, PLAIN], stamp=STAMP)
+        await append(broker, 2, [PLAIN])
+        change = ProgressChange(settled=((1, 2), (4, 6)), attempts=((2, 3, 1), (6, 9, 4)))
+        await broker.begin_settle(7, change)
+        for _ in range(2):
+            await append(broker, 1, [RICH])
+        await append(broker, 1, [PLAIN, PLAIN, PLAIN])
+        await append(broker, 2, [RICH])  # Will be lost.
+        await append(broker, 1, [RICH])
+        for _ in range(50):  # Until the first file has its index.
+            await disk.exists(DIRECTORY)
+    newest = [name for name in await disk.list_names(DIRECTORY) if name.endswith(".log")][-1]
+    start = JournalPosition(int(newest.removesuffix(".log")[-20:]))
+    scan = FrameScan(disk.contents(f"{DIRECTORY}/{newest}"), start)
+    batches = [frame for frame in scan if frame.kind == Kind.BATCH]
+    disk.flip_bit(f"{DIRECTORY}/{newest}", batches[-2].start + 100, 0)
+    await quarantine(disk, DIRECTORY, SimulatedClock())
+    return disk
+
+
+async def append(
+    broker: Broker, topic: int, messages: list[Message], stamp: ProducerStamp | None = None
+) -> None:
+    log = broker.storage.topic(TopicId(topic))
+    log.append(Batch.gather(messages), lambda error: None, epoch=5, stamp=stamp)
+    await broker.storage.flush()
+
+
+async def main() -> None:
+    target = GOLDEN / f"journal-format-{JOURNAL_FORMAT}"
+    target.mkdir(parents=True)
+    disk = await write_golden()
+    for name in await disk.list_names(DIRECTORY):
+        if name.startswith("journal-"):
+            (target / name).write_bytes(disk.contents(f"{DIRECTORY}/{name}"))
+            print(target / name)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
