@@ -53,14 +53,14 @@ def convert(section: dict[str, Any]) -> StorageConfig:
 
 def test_every_published_key_is_accepted() -> None:
     config = convert(EVERY_PUBLISHED_KEY)
-    assert config.journal_root == "./danube-data/wal"
     assert config.wal.rotation.max_hours == 24
 
 
 def test_the_defaults_are_the_published_ones() -> None:
     config = convert({})
     assert config.mode == "local"
-    assert config.key_prefix == "/danube"
+    assert config.local_wal_root == "./danube-data/wal"
+    assert config.metadata_prefix == "/danube"
     assert config.wal.rotation.max_bytes == 536870912
     assert config.wal.rotation.max_hours is None
     assert config.local_retention.time_minutes == 2880
@@ -68,21 +68,6 @@ def test_the_defaults_are_the_published_ones() -> None:
     assert config.wal.advanced == WalAdvanced()
     assert config.tail_cache_bytes_max == 64 * 1024 * 1024
     assert config.notices() == []
-
-
-@pytest.mark.parametrize("name", ["local_wal_root", "root", "cache_root"])
-def test_the_journal_root_has_several_names(name: str) -> None:
-    assert convert({name: "/data"}).journal_root == "/data"
-    assert convert({"wal": {"dir": "/data"}}).journal_root == "/data"
-    assert convert({"metadata_root": "/mine"}).key_prefix == "/mine"
-
-
-def test_two_names_for_different_directories_are_refused() -> None:
-    with pytest.raises(msgspec.ValidationError, match=r"storage\.root and storage\.cache_root"):
-        convert({"root": "/a", "cache_root": "/b"})
-    assert convert({"root": "/a", "cache_root": "/a"}).journal_root == "/a"
-    with pytest.raises(msgspec.ValidationError, match=r"metadata_root differ"):
-        convert({"metadata_prefix": "/a", "metadata_root": "/b"})
 
 
 @pytest.mark.parametrize(
@@ -101,8 +86,6 @@ def test_what_makes_no_sense_is_refused(section: dict[str, Any]) -> None:
 
 
 def test_settings_without_effect_are_answered() -> None:
-    (notice,) = convert({"write_buffer": {}}).notices()
-    assert "journal mirrors replace" in notice
     (notice,) = convert({"wal": {"advanced": {"cache_capacity": 7}}}).notices()
     assert "tail_cache_bytes_max" in notice
     (notice,) = convert({"wal": {"file_name": "x"}}).notices()
