@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pydanube.errors import Corruption, Unavailable
+from pydanube.errors import Conflict, Corruption
 from pydanube.metadata.local_store import LocalMetadataStore
 from pydanube.runtime.clock import SystemClock
 from pydanube.runtime.system_files import SystemFiles
@@ -52,7 +52,7 @@ async def test_a_lease_ends_by_the_machines_clock(tmp_path: Path):
 
 async def test_a_directory_in_use_is_refused(tmp_path: Path):
     async with opened(tmp_path):
-        with pytest.raises(Unavailable, match="in use"):
+        with pytest.raises(Conflict, match="in use"):
             async with opened(tmp_path):
                 pass
 

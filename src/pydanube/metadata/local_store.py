@@ -7,7 +7,7 @@ from typing import Self
 from msgspec import Struct
 from typing_extensions import override
 
-from pydanube.errors import Overloaded, Unavailable
+from pydanube.errors import Conflict, Overloaded, Unavailable
 from pydanube.metadata.commands import MIB, Command, ExpireLeases, encode_command
 from pydanube.metadata.local_format import LOCK_NAME
 from pydanube.metadata.local_log import LocalLog, check_ours, recover
@@ -75,14 +75,18 @@ class LocalMetadataStore(MachineStore):
         """Open the store in a directory, which is created if need be; `tasks` runs its writer.
 
         Corruption if stored bytes are damaged, InvalidRequest if the directory is somebody
-        else's, NotSupported if a newer version wrote it, Unavailable if it cannot be used now.
+        else's, NotSupported if a newer version wrote it, Conflict if another process uses it,
+        Unavailable if the disk fails.
         """
         try:
             await check_ours(files, directory)
             await files.make_directory(directory)
             lock = await files.lock(f"{directory}/{LOCK_NAME}")
             if lock is None:
-                raise Unavailable(f"the metadata in {directory} is in use by another process")
+                raise Conflict(
+                    f"the metadata in {directory} is in use by another process; stop that one, or "
+                    "choose a data directory of its own (--data-dir)"
+                )
             log = LocalLog(files, directory)
             try:
                 machine, watches = await _replay(

@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pydanube.errors import Corruption, InvalidRequest, NotSupported, Overloaded, Unavailable
+from pydanube.errors import Conflict, Corruption, InvalidRequest, NotSupported, Overloaded, Unavailable
 from pydanube.metadata import local_store
 from pydanube.metadata.local_format import log_name
 from pydanube.metadata.local_store import LocalMetadataStore
@@ -225,7 +225,7 @@ async def test_a_directory_of_a_newer_version_is_refused(world: World):
 @in_a_world
 async def test_a_directory_has_one_user_at_a_time(world: World):
     store = await world.open()
-    with pytest.raises(Unavailable, match="in use by another process"):
+    with pytest.raises(Conflict, match="in use by another process"):
         await world.open()
     await store.close()
     await (await world.open()).close()
