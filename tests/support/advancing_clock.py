@@ -10,13 +10,18 @@ from pydanube.runtime.clock import Clock, Timer
 
 
 class _Timer(Timer):
-    def __init__(self, due_seconds: float, callback: Callable[[], None]) -> None:
+    def __init__(
+        self, timers: "set[_Timer]", due_seconds: float, callback: Callable[[], None]
+    ) -> None:
         self.due_seconds = due_seconds
         self.callback = callback
         self.handle: asyncio.TimerHandle | None = None
+        self._timers = timers
+        timers.add(self)
 
     @override
     def cancel(self) -> None:
+        self._timers.discard(self)
         if self.handle is not None:
             self.handle.cancel()
 
@@ -32,7 +37,8 @@ class AdvancingClock(Clock):
         """Let that much time have passed: what has become due runs in the loop's next turn."""
         self._ahead_seconds += seconds
         for timer in sorted(self._timers, key=lambda timer: timer.due_seconds):
-            timer.cancel()
+            if timer.handle is not None:
+                timer.handle.cancel()
             self._schedule(timer)
 
     @override
@@ -58,8 +64,7 @@ class AdvancingClock(Clock):
 
     @override
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        timer = _Timer(self.monotonic_seconds() + seconds, callback)
-        self._timers.add(timer)
+        timer = _Timer(self._timers, self.monotonic_seconds() + seconds, callback)
         self._schedule(timer)
         return timer
 

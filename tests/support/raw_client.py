@@ -32,6 +32,7 @@ class Stream:
 
     def __init__(self, channel: Channel, consumer_id: int) -> None:
         request = api.ReceiveRequest(request_id=7, consumer_id=consumer_id).SerializeToString()
+        self.consumer_id = consumer_id
         self._replies = channel.stream(services.RECEIVE_MESSAGES.path, request)
         self._arrived: asyncio.Queue[api.StreamMessage | None] = asyncio.Queue()
         self._ended: asyncio.Future[CallRefused | None] = asyncio.get_running_loop().create_future()
@@ -214,6 +215,13 @@ class RawClient:
         )
         reply = await self.call(services.NACK, request)
         assert reply.request_id == request.request_id
+
+    async def drop(self, stream: Stream) -> None:
+        """Close a stream and wait until the broker has noticed; takes the CLOSE that is due."""
+        await stream.close()
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while await self.health(CONSUMER, stream.consumer_id) != "CLOSE":
+                await asyncio.sleep(0.005)
 
     async def health(self, client: int, client_id: int) -> str:
         request = api.HealthCheckRequest(request_id=1, id=client_id)

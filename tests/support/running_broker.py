@@ -1,5 +1,7 @@
 """A whole broker inside the test: real engine, real files, any free ports."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from msgspec import structs
 from pydanube.broker.config import standalone_config
 from pydanube.broker.server import BrokerServer, engine_named
 from pydanube.runtime.machine import this_machine
+from pydanube.topics.manager import TopicManager
 from pydanube.wire.calls import CallRefused
 from pydanube.wire.danube.services import Method
 from tests.support.advancing_clock import AdvancingClock
@@ -72,11 +75,27 @@ class RunningBroker:
         self._clients.append(client)
         return client
 
-    def metadata(self) -> dict[str, bytes]:
-        """Return everything the broker would know after a restart, by key."""
+    @property
+    def _serving(self) -> Any:
         serving = self.server._broker._serving  # No user needs this door; a test does.
         assert serving is not None
-        entries = serving.metadata.list("/")
+        return serving
+
+    @property
+    def topics(self) -> TopicManager:
+        """The broker's topics themselves, to wait for what no call tells."""
+        topics: TopicManager = self._serving.topics
+        return topics
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something inside the broker."""
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    def metadata(self) -> dict[str, bytes]:
+        """Return everything the broker would know after a restart, by key."""
+        entries = self._serving.metadata.list("/")
         return {entry.key: entry.value for entry in entries if "/counters/" not in entry.key}
 
     async def refusal(

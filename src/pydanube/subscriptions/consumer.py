@@ -19,9 +19,8 @@ class StreamEnded(Exception):
 class ConsumerStream:
     """One call that receives messages. The latest one of a consumer is the one that gets them."""
 
-    def __init__(self, consumer: "Consumer", peer: str) -> None:
+    def __init__(self, consumer: "Consumer") -> None:
         self.consumer = consumer
-        self.peer = peer
         self._end: StreamEnded | None = None
 
     async def next(self, count_max: int) -> list[Delivery]:
@@ -58,17 +57,17 @@ class Consumer:
         """Its next health check shall answer CLOSE, once."""
         self.grace: Timer | None = None
         """Ends the time it has to open a stream after it subscribed."""
-        self._subscriber: str | None = None
+        self._holder: str | None = None
         self._superseded: dict[str, None] = {}
 
-    def subscribed_by(self, peer: str) -> None:
-        """Note the connection that speaks for this name now; an earlier one no longer does."""
-        if self._subscriber is not None and self._subscriber != peer:
-            self._superseded[self._subscriber] = None
+    def taken_by(self, peer: str) -> None:
+        """Note the connection that has this name now; an earlier one no longer does."""
+        if self._holder is not None and self._holder != peer:
+            self._superseded[self._holder] = None
             if len(self._superseded) > _SUPERSEDED_PEERS_MAX:
                 self._superseded.pop(next(iter(self._superseded)))
         self._superseded.pop(peer, None)
-        self._subscriber = peer
+        self._holder = peer
 
     def is_superseded(self, peer: str) -> bool:
         """Tell whether another connection has taken this name over from `peer`."""

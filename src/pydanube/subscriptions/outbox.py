@@ -80,12 +80,13 @@ class Outbox:
         """Return once there is something to take, or once woken for another reason."""
         if self._deliveries:
             return
-        assert self._waiter is None, "two streams wait on one outbox"
-        self._waiter = asyncio.get_running_loop().create_future()
+        assert self._waiter is None or self._waiter.done(), "two streams wait on one outbox"
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await self._waiter
+            await waiter
         finally:
-            self._waiter = None
+            if self._waiter is waiter:  # Unless the next stream waits already.
+                self._waiter = None
 
     def wake(self) -> None:
         """Let a waiting stream look again."""

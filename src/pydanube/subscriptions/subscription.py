@@ -189,12 +189,19 @@ class Subscription:
                 "use another subscription name, or another subscription type"
             )
 
+    def check_served(self) -> None:
+        """Refuse streams of a subscription that is served no more."""
+        if self._closed:
+            raise Unavailable(
+                f"subscription {self.name} is no longer served here; look it up again"
+            )
+
     def join(self, consumer: Consumer, peer: str) -> None:
         """Let a consumer in, or let it take its own name over from an earlier connection."""
         if consumer.stream is not None:
             consumer.stream.end(None)
             consumer.stream = None
-        consumer.subscribed_by(peer)
+        consumer.taken_by(peer)
         self._activate(consumer)
         if consumer.grace is not None:
             consumer.grace.cancel()
@@ -207,8 +214,9 @@ class Subscription:
         earlier = consumer.stream
         if earlier is not None:
             earlier.end(None)
-        stream = ConsumerStream(consumer, peer)
+        stream = ConsumerStream(consumer)
         consumer.stream = stream
+        consumer.taken_by(peer)
         # A consumer that has just subscribed keeps what its outbox gathered meanwhile.
         if earlier is not None or not consumer.active or consumer.streamed:
             self._activate(consumer)

@@ -58,6 +58,7 @@ FORGET_AFTER_MS = 24 * 3600 * 1000
 """A client that has not been heard of for a day is forgotten; it can register anew."""
 IDLE_SUBSCRIPTION_MS = 60_000
 _TOLD_MAX = 10_000
+_OFFSET_DIGITS_MAX = 20
 
 
 class RegisteredProducer(Struct, frozen=True):
@@ -573,7 +574,7 @@ def _start_offset(topic: Topic, start: str | None) -> int:
             return topic.log.durable_end
         case ["earliest"]:
             return topic.log.first_offset
-        case ["offset", number] if number.isdecimal():
+        case ["offset", number] if number.isdecimal() and len(number) <= _OFFSET_DIGITS_MAX:
             return min(max(int(number), topic.log.first_offset), topic.log.durable_end)
         case _:
             raise InvalidRequest(

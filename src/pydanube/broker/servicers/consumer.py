@@ -75,16 +75,22 @@ class ConsumerServicer:
     ) -> AsyncIterator[Sequence[bytes]]:
         """Open the consumer's stream; an earlier one of the same consumer ends cleanly."""
         try:
-            registered = self._registration.consumer(request.consumer_id)
+            registered = await self._until_its_turn(request.consumer_id, call.peer)
         except DanubeError:
             await self._clock.sleep(REFUSAL_PAUSE_SECONDS)
             raise
-        consumer = registered.consumer
-        while consumer.is_superseded(call.peer) and consumer.active:
-            # Another connection has this name now. Refusing would start a ping-pong.
-            await self._clock.sleep(HELD_POLL_SECONDS)
-        stream = registered.subscription.open_stream(consumer, call.peer)
+        stream = registered.subscription.open_stream(registered.consumer, call.peer)
         return self._messages(registered, stream)
+
+    async def _until_its_turn(self, consumer_id: int, peer: str) -> RegisteredConsumer:
+        """Wait while another connection has this consumer; to refuse would start a ping-pong."""
+        while True:
+            registered = self._registration.consumer(consumer_id)
+            registered.subscription.check_served()
+            consumer = registered.consumer
+            if not (consumer.is_superseded(peer) and consumer.active):
+                return registered
+            await self._clock.sleep(HELD_POLL_SECONDS)
 
     async def _messages(
         self, registered: RegisteredConsumer, stream: ConsumerStream
