@@ -1,293 +1,499 @@
-"""What must hold of any history of sends, deliveries and acks, whatever happened meanwhile.
+"""The laws of messaging, as functions over what clients asked for and saw. Pure.
 
-A workload notes what its clients saw in a `History`; every check is a pure function over it and
-returns sentences, one for each violation. Values are unique: no two sends carry the same one.
+Whoever runs brokers, simulated or real, under whatever faults, records a history, reads every topic
+once more when all is healed, and asks for the violations. None is the only good answer.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
 
-REPORTED_MAX = 5
+from tests.support.history import Ack, Delivery, History, Nack
 
+NAMED_MAX = 8
 
-class Outcome(Enum):
-    """How an operation ended for the client that made it."""
-
-    OK = "ok"
-    FAILED = "failed"
-    """It definitely did not happen."""
-    UNKNOWN = "unknown"
-    """It may have happened, or may happen yet."""
+Log = Mapping[int, str]
+"""What a topic holds in the end: values by offset."""
 
 
-@dataclass(eq=False)
-class Send:
-    """One attempt to publish one value. Times are numbers of the history's own clock."""
+@dataclass(frozen=True, slots=True)
+class Violation:
+    law: str
+    text: str
 
-    topic: str
-    producer: str
-    value: str
-    started: int
-    key: str | None = None
-    outcome: Outcome = Outcome.UNKNOWN
-    offset: int | None = None
-    ended: int | None = None
+    def __str__(self) -> str:
+        return f"{self.law}: {self.text}"
 
 
-@dataclass(frozen=True)
-class Delivery:
-    """One message as it arrived on one stream."""
+@dataclass(frozen=True, slots=True)
+class WatchedSubscription:
+    """A subscription that began at the first message, and what may be expected of it."""
 
     topic: str
-    subscription: str
-    stream: int
-    stream_opened: int
-    offset: int
-    value: str
-    at: int
-    attempt: int = 1
-    key: str | None = None
-
-
-@dataclass(eq=False)
-class Ack:
-    """One attempt to settle one message."""
-
-    topic: str
-    subscription: str
-    offset: int
-    started: int
-    outcome: Outcome = Outcome.UNKNOWN
-    ended: int | None = None
+    name: str
+    kind: str
+    in_order: bool = False
+    """Nobody nacks and no ack comes too late, so that order is never disturbed."""
+    redeliveries_max: int | None = None
+    """After how many of them a message is exhausted; None if none ever is."""
+    dead_letters: str | None = None
+    drops: bool = False
+    poison: Callable[[str], bool] = lambda value: False
+    """Which values its consumers never ack."""
 
 
 @dataclass
-class History:
-    """All that clients saw, in the order they saw it. One event loop writes it."""
+class Evidence:
+    """All there is to judge by."""
 
-    sends: list[Send] = field(default_factory=list)
-    deliveries: list[Delivery] = field(default_factory=list)
-    acks: list[Ack] = field(default_factory=list)
-    _time: int = 0
-    _streams: int = 0
-
-    def now(self) -> int:
-        """Return a number above all earlier ones."""
-        self._time += 1
-        return self._time
-
-    def next_stream(self) -> int:
-        self._streams += 1
-        return self._streams
-
-    def send(self, topic: str, producer: str, value: str, key: str | None = None) -> Send:
-        """Note that a value is about to be sent."""
-        sent = Send(topic, producer, value, self.now(), key)
-        self.sends.append(sent)
-        return sent
-
-    def sent(self, send: Send, outcome: Outcome, offset: int | None = None) -> None:
-        send.outcome, send.offset, send.ended = outcome, offset, self.now()
-
-    def ack(self, topic: str, subscription: str, offset: int) -> Ack:
-        """Note that a message is about to be acked."""
-        ack = Ack(topic, subscription, offset, self.now())
-        self.acks.append(ack)
-        return ack
-
-    def acked(self, ack: Ack, outcome: Outcome) -> None:
-        ack.outcome, ack.ended = outcome, self.now()
+    history: History
+    logs: dict[str, Log] = field(default_factory=dict)
+    """Of every reliable topic, read once more in the end; those that were deleted are left out."""
+    dead_letters: dict[str, list[Delivery]] = field(default_factory=dict)
+    """What dead-letter topics hold in the end."""
+    subscriptions: list[WatchedSubscription] = field(default_factory=list)
+    best_effort: list[tuple[str, str]] = field(default_factory=list)
+    """Topics and subscriptions that store nothing; everybody subscribed before anything came."""
+    calm: bool = False
+    """Nothing was broken, stopped or delayed."""
+    restarts: int = 0
 
 
-def violations(history: History, subscriptions: Iterable[tuple[str, str]]) -> list[str]:
-    """Return everything that is wrong, after a drain of subscriptions that saw every message."""
-    return [
-        *lost(history, subscriptions),
-        *two_values(history),
-        *repeated_values(history),
-        *unsent_values(history),
-        *send_order(history),
-        *delivery_order(history),
-        *acked_and_redelivered(history),
-    ]
+def find_violations(evidence: Evidence) -> list[Violation]:
+    """Return all that should never have happened."""
+    found: list[Violation] = []
+    for law in (
+        acknowledged_messages_stay,
+        offsets_have_no_gaps,
+        an_offset_has_one_value,
+        nothing_comes_from_nowhere,
+        offsets_follow_real_time,
+        every_message_is_seen_and_settled,
+        an_acknowledged_ack_is_final,
+        order_is_kept,
+        keys_keep_their_order,
+        attempts_are_remembered,
+        attempts_grow,
+        dead_letters_are_the_exhausted,
+        in_calm_everything_comes_once,
+        ids_are_stable,
+        best_effort_comes_once_at_most,
+    ):
+        found += law(evidence)
+    return found
 
 
-def lost(history: History, subscriptions: Iterable[tuple[str, str]]) -> list[str]:
-    """I1, I2: every acknowledged message has reached every subscription.
+# What is stored.
 
-    Where in the log the lost ones lie tells a torn tail from a lost block.
-    """
-    seen: dict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
-    for each in history.deliveries:
-        seen[each.topic, each.subscription].add((each.offset, each.value))
-    found = []
-    for topic, subscription in subscriptions:
-        acknowledged = sorted(_acknowledged(history, topic))
-        missing = [each for each in acknowledged if each not in seen[topic, subscription]]
+
+def acknowledged_messages_stay(evidence: Evidence) -> Iterator[Violation]:
+    """I1: what was answered with an offset is at that offset, for ever."""
+    for topic, log in evidence.logs.items():
+        kept = {
+            send.offset: send.value
+            for send in evidence.history.sends
+            if send.topic == topic and send.outcome == "ok" and send.offset is not None
+        }
+        lost = sorted(offset for offset in kept if offset not in log)
+        if lost:
+            where = describe_loss(lost, sorted(kept))
+            values = _some(f"{offset} ({kept[offset]})" for offset in lost)
+            text = f"{len(lost)} of {len(kept)} acknowledged are lost, {where}: {values}"
+            yield Violation("lost write", f"{topic}: {text}")
+
+
+def describe_loss(lost: Sequence[int], kept: Sequence[int]) -> str:
+    """Tell a torn tail (postfix) from a lost block (middle) and a lost beginning (prefix)."""
+    count = len(lost)
+    if list(lost) == list(kept[:count]):
+        return "all of them" if count == len(kept) else "a prefix"
+    if list(lost) == list(kept[-count:]):
+        return "a postfix"
+    first = kept.index(lost[0])
+    one_block = list(lost) == list(kept[first : first + count])
+    return "one block in the middle" if one_block else "scattered in the middle"
+
+
+def offsets_have_no_gaps(evidence: Evidence) -> Iterator[Violation]:
+    for topic, log in evidence.logs.items():
+        missing = [offset for offset in range(max(log, default=-1) + 1) if offset not in log]
         if missing:
-            places = _places(acknowledged, missing)
-            found.append(
-                f"lost: {len(missing)} of {len(acknowledged)} acknowledged messages of {topic} "
-                f"never reached {subscription} ({places}): {_some(missing)}"
-            )
-    return found
+            yield Violation("gap", f"{topic} holds nothing at {_some(missing)}")
 
 
-def two_values(history: History) -> list[str]:
-    """I3: an offset has one value, for whoever was told it and whenever."""
-    values: dict[tuple[str, int], set[str]] = defaultdict(set)
+def an_offset_has_one_value(evidence: Evidence) -> Iterator[Violation]:
+    """I3: whoever is asked, whenever."""
+    history = evidence.history
+    values: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+    for topic, log in evidence.logs.items():
+        for offset, value in log.items():
+            values[topic, offset][value] = None
     for send in history.sends:
-        if send.offset is not None:
-            values[send.topic, send.offset].add(send.value)
-    for each in history.deliveries:
-        values[each.topic, each.offset].add(each.value)
-    return [
-        f"two values: offset {offset} of {topic} holds {_some(sorted(held))}"
-        for (topic, offset), held in sorted(values.items())
-        if len(held) > 1
-    ]
+        if send.topic in evidence.logs and send.outcome == "ok" and send.offset is not None:
+            values[send.topic, send.offset][send.value] = None
+    for delivery in history.deliveries:
+        if delivery.topic in evidence.logs:
+            values[delivery.topic, delivery.offset][delivery.value] = None
+    for (topic, offset), seen in values.items():
+        if len(seen) > 1:
+            yield Violation("inconsistent offset", f"{topic} at {offset} has {', '.join(seen)}")
 
 
-def repeated_values(history: History) -> list[str]:
-    """I4: what was sent once lies at one offset."""
-    offsets: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for each in history.deliveries:
-        offsets[each.topic, each.value].add(each.offset)
-    return [
-        f"repeated: {value} lies at offsets {_some(sorted(held))} of {topic}"
-        for (topic, value), held in sorted(offsets.items())
-        if len(held) > 1
-    ]
-
-
-def unsent_values(history: History) -> list[str]:
-    """I5: nothing is delivered that was never sent, or whose send failed for certain."""
-    sent = {(each.topic, each.value): each for each in history.sends}
-    found = []
-    for each in history.deliveries:
-        send = sent.get((each.topic, each.value))
-        if send is None or send.outcome is Outcome.FAILED:
-            what = "was never sent" if send is None else "failed for certain"
-            found.append(f"unsent: {each.value} at {each.topic}/{each.offset} {what}")
-    return found
-
-
-def send_order(history: History) -> list[str]:
-    """I8 and real time: an offset exceeds all that were acknowledged before its send began."""
-    found = []
-    for topic in sorted({send.topic for send in history.sends}):
-        done = [send for send in history.sends if send.topic == topic and send.offset is not None]
-        ends = sorted(done, key=lambda send: send.ended or 0)
-        highest, at = -1, 0
-        for send in sorted(done, key=lambda send: send.started):
-            while at < len(ends) and (ends[at].ended or 0) < send.started:
-                highest = max(highest, ends[at].offset or 0)
-                at += 1
-            assert send.offset is not None
-            if send.offset <= highest:
-                found.append(
-                    f"send order: {send.value} got offset {send.offset} of {topic} after "
-                    f"{highest} had been acknowledged"
-                )
-    return found
-
-
-def delivery_order(history: History) -> list[str]:
-    """I7: on one stream, messages that come for the first time come in offset order."""
-    last: dict[int, int] = {}
-    found = []
-    for each in history.deliveries:
-        if each.attempt > 1:
+def nothing_comes_from_nowhere(evidence: Evidence) -> Iterator[Violation]:
+    """I5: what is stored or delivered was sent there, before, and not refused."""
+    history = evidence.history
+    sent: dict[tuple[str, str], int] = {}
+    for send in history.sends:
+        if send.outcome != "fail":
+            sent.setdefault((send.topic, send.value), send.at)
+    for topic, log in evidence.logs.items():
+        foreign = [value for value in log.values() if (topic, value) not in sent]
+        if foreign:
+            yield Violation(
+                "aborted read", f"{topic} holds {_some(foreign)}, never sent or refused"
+            )
+    for delivery in history.deliveries:
+        if delivery.topic in evidence.dead_letters:
             continue
-        if each.offset <= last.get(each.stream, -1):
-            found.append(
-                f"order: {each.topic}/{each.subscription} got {each.offset} after "
-                f"{last[each.stream]} on stream {each.stream}"
+        at = sent.get((delivery.topic, delivery.value))
+        if at is None or at > delivery.at:
+            yield Violation("aborted read", f"{_in_words(delivery)} was never sent, or refused")
+
+
+def offsets_follow_real_time(evidence: Evidence) -> Iterator[Violation]:
+    """I8: a send's offset exceeds every offset that was answered before the send began."""
+    by_topic: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
+    for send in evidence.history.sends:
+        if send.topic in evidence.logs and send.outcome == "ok" and send.offset is not None:
+            assert send.ended is not None
+            by_topic[send.topic].append((send.at, send.ended, send.offset, send.value))
+    for topic, sends in by_topic.items():
+        ends = sorted((ended, offset, value) for _, ended, offset, value in sends)
+        highest, highest_value, passed = -1, "", 0
+        for at, _, offset, value in sorted(sends):
+            while passed < len(ends) and ends[passed][0] < at:
+                if ends[passed][1] > highest:
+                    _, highest, highest_value = ends[passed]
+                passed += 1
+            if offset <= highest:
+                yield Violation(
+                    "nonmonotonic send",
+                    f"{topic}: {value} got offset {offset} although {highest_value} had been "
+                    f"given {highest} before it was sent",
+                )
+
+
+# What is delivered.
+
+
+def every_message_is_seen_and_settled(evidence: Evidence) -> Iterator[Violation]:
+    """I2 and I12: nobody is forgotten, and nothing waits for ever."""
+    for subscription in evidence.subscriptions:
+        if subscription.drops and not evidence.calm:
+            continue  # What was dropped leaves no trace, not even that it was seen.
+        log = evidence.logs[subscription.topic]
+        seen = {each.offset for each in _delivered(evidence, subscription)}
+        seen |= _dead_offsets(evidence, subscription)
+        unseen = [offset for offset in sorted(log) if offset not in seen]
+        if unseen:
+            where = describe_loss(unseen, sorted(log))
+            yield Violation(
+                "unseen",
+                f"{_named(subscription)} never got {len(unseen)} of {len(log)} messages, {where}: "
+                f"{_some(f'{offset} ({log[offset]})' for offset in unseen)}",
             )
-        last[each.stream] = max(each.offset, last.get(each.stream, -1))
-    return found
+        left = unsettled(evidence, subscription)
+        if left:
+            yield Violation("starvation", f"{_named(subscription)} never settled {_some(left)}")
 
 
-def key_order(history: History, subscriptions: Iterable[tuple[str, str]]) -> list[str]:
-    """I11: a key's message comes only after the one before it has been acked by somebody."""
-    found = []
-    for topic, subscription in subscriptions:
-        acks_began: dict[int, int] = {}
-        for ack in _of(history.acks, topic, subscription):
-            acks_began.setdefault(ack.offset, ack.started)
-        seen: dict[str, dict[int, int]] = defaultdict(dict)
-        for each in _of(history.deliveries, topic, subscription):
-            assert each.key is not None
-            earlier = seen[each.key]
-            for offset, first_at in earlier.items():
-                settled = acks_began.get(offset, each.at + 1) < each.at
-                if offset < each.offset and not settled:
-                    found.append(
-                        f"key order: {topic}/{subscription} got {each.offset} of key {each.key} "
-                        f"while {offset}, seen at {first_at}, was not acked"
+def unsettled(evidence: Evidence, subscription: WatchedSubscription) -> list[int]:
+    """Return the offsets that are neither acked nor dead-lettered nor dropped, as far as known."""
+    if subscription.drops and not evidence.calm:
+        return []
+    done = {
+        ack.offset for ack in _acks(evidence, subscription) if ack.outcome == "ok"
+    } | _dead_offsets(evidence, subscription)
+    log = evidence.logs[subscription.topic]
+    return [
+        offset
+        for offset in sorted(log)
+        if offset not in done and not (subscription.drops and subscription.poison(log[offset]))
+    ]
+
+
+def an_acknowledged_ack_is_final(evidence: Evidence) -> Iterator[Violation]:
+    """I14: a consumer that comes after an ack was answered does not get the message again."""
+    for subscription in evidence.subscriptions:
+        answered: dict[int, int] = {}
+        for ack in _acks(evidence, subscription):
+            if ack.outcome == "ok":
+                assert ack.ended is not None
+                answered[ack.offset] = min(ack.ended, answered.get(ack.offset, ack.ended))
+        for delivery in _delivered(evidence, subscription):
+            at = answered.get(delivery.offset)
+            if at is not None and at < delivery.stream.session_at:
+                yield Violation(
+                    "acked and redelivered",
+                    f"{_in_words(delivery)} came on a stream that was opened at "
+                    f"{delivery.stream.session_at}, after its ack was answered at {at}",
+                )
+
+
+def order_is_kept(evidence: Evidence) -> Iterator[Violation]:
+    """I6 and I7: each stream goes on from the oldest unacked message, in offset order, no skips."""
+    for subscription in evidence.subscriptions:
+        if not subscription.in_order or subscription.kind not in ("Exclusive", "Failover"):
+            continue
+        acked = _first_acks(evidence, subscription)
+        positions: dict[int, int] = {}
+        for delivery in _delivered(evidence, subscription):
+            stream, offset = delivery.stream.number, delivery.offset
+            position = positions.get(stream, 0)
+            if offset < position:
+                yield Violation(
+                    "nonmonotonic poll", f"{_in_words(delivery)} came after {position - 1}"
+                )
+                continue
+            skipped = [
+                each
+                for each in range(position, offset)
+                if acked.get(each, delivery.at) >= delivery.at
+            ]
+            if skipped:
+                yield Violation(
+                    "poll skip", f"{_in_words(delivery)} came before {_some(skipped)}, unacked"
+                )
+            positions[stream] = offset + 1
+
+
+def keys_keep_their_order(evidence: Evidence) -> Iterator[Violation]:
+    """I11: a message comes only after every earlier one of its key was acked, or given up."""
+    for subscription in evidence.subscriptions:
+        if subscription.kind != "KeyShared":
+            continue
+        acked = _first_acks(evidence, subscription)
+        given_up = _dead_offsets(evidence, subscription)
+        log = evidence.logs[subscription.topic]
+        if subscription.drops:
+            given_up |= {
+                offset
+                for offset, value in log.items()
+                if subscription.poison(value) or not evidence.calm
+            }
+        key_of = {each.offset: _key(each) for each in _delivered(evidence, subscription)}
+        by_key: dict[str, list[int]] = defaultdict(list)
+        for offset in sorted(key_of):
+            by_key[key_of[offset]].append(offset)
+        for delivery in _delivered(evidence, subscription):
+            for earlier in by_key[_key(delivery)]:
+                if earlier >= delivery.offset:
+                    break
+                if earlier not in given_up and acked.get(earlier, delivery.at) >= delivery.at:
+                    yield Violation(
+                        "key order",
+                        f"{_in_words(delivery)} came before {earlier} of the same key was acked",
                     )
-                if offset > each.offset and each.offset not in earlier:
-                    found.append(
-                        f"key order: {topic}/{subscription} got {each.offset} of key {each.key} "
-                        f"for the first time after {offset}"
+                    break
+
+
+def attempts_are_remembered(evidence: Evidence) -> Iterator[Violation]:
+    """I13: a nack that was answered counts, also after a restart."""
+    for subscription in evidence.subscriptions:
+        counted: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for nack in evidence.history.nacks:
+            same_broker = nack.boot == nack.boot_ended
+            if _concerns(nack, subscription) and nack.outcome == "ok" and same_broker:
+                assert nack.ended is not None
+                counted[nack.offset].append((nack.ended, nack.attempt))
+        for delivery in _delivered(evidence, subscription):
+            for ended, attempt in counted[delivery.offset]:
+                if ended < delivery.stream.session_at and delivery.attempt <= attempt:
+                    yield Violation(
+                        "forgotten attempt",
+                        f"{_in_words(delivery)} had been nacked as attempt {attempt} at {ended}",
                     )
-            earlier.setdefault(each.offset, each.at)
-    return found
+                    break
 
 
-def acked_and_redelivered(history: History) -> list[str]:
-    """I14: a stream that opens after an ack was answered never brings that message again."""
-    answered: dict[tuple[str, str, int], int] = {}
-    for ack in history.acks:
-        if ack.outcome is Outcome.OK and ack.ended is not None:
-            place = (ack.topic, ack.subscription, ack.offset)
-            answered[place] = min(ack.ended, answered.get(place, ack.ended))
-    found = []
-    for each in history.deliveries:
-        ended = answered.get((each.topic, each.subscription, each.offset))
-        if ended is not None and ended < each.stream_opened:
-            found.append(
-                f"redelivered: {each.topic}/{each.subscription} got {each.offset} again, "
-                f"whose ack had been answered before the stream was opened"
-            )
-    return found
+def attempts_grow(evidence: Evidence) -> Iterator[Violation]:
+    """On one stream, every delivery of a message counts one more than the one before."""
+    latest: dict[tuple[int, str, int], int] = {}
+    for subscription in evidence.subscriptions:
+        for delivery in _delivered(evidence, subscription):
+            place = (delivery.stream.number, delivery.topic, delivery.offset)
+            if delivery.attempt <= latest.get(place, 0):
+                yield Violation(
+                    "repeated attempt", f"{_in_words(delivery)} on one stream, had been there"
+                )
+            latest[place] = delivery.attempt
 
 
-def _acknowledged(history: History, topic: str) -> Iterator[tuple[int, str]]:
-    for send in history.sends:
-        if send.topic == topic and send.outcome is Outcome.OK:
-            assert send.offset is not None, "an acknowledged send knows its offset"
-            yield send.offset, send.value
+def dead_letters_are_the_exhausted(evidence: Evidence) -> Iterator[Violation]:
+    """A message is dead-lettered when it has failed as often as allowed, whole and with its story.
+
+    Every poison message ends there. A restart may repeat a dead letter, nothing else may.
+    """
+    for subscription in evidence.subscriptions:
+        if subscription.dead_letters is None:
+            continue
+        assert subscription.redeliveries_max is not None
+        log = evidence.logs[subscription.topic]
+        letters = list(_letters(evidence, subscription))
+        for letter in letters:
+            yield from _judge_letter(letter, subscription, log, evidence)
+        offsets = [_origin_offset(letter) for letter in letters]
+        if evidence.restarts == 0 and len(set(offsets)) < len(offsets):
+            repeated = sorted({each for each in offsets if offsets.count(each) > 1})
+            yield Violation("repeated dead letter", f"{_named(subscription)}: {_some(repeated)}")
 
 
-def _of(events: list[Ack] | list[Delivery], topic: str, subscription: str) -> Iterator[Any]:
-    for each in events:
-        if each.topic == topic and each.subscription == subscription:
-            yield each
+def _judge_letter(
+    letter: Delivery, subscription: WatchedSubscription, log: Log, evidence: Evidence
+) -> Iterator[Violation]:
+    offset = _origin_offset(letter)
+    attributes = letter.attributes
+    if log.get(offset) != letter.value:
+        yield Violation(
+            "dead letter", f"{letter.value} claims offset {offset}, which is {log.get(offset)}"
+        )
+    wanted = {"x-original-topic-offset", "x-original-producer-id", "x-failure-reason"}
+    missing = sorted(wanted - attributes.keys())
+    # The reason is not journaled: after a restart, a message may be given up without one.
+    if missing and not (missing == ["x-failure-reason"] and evidence.restarts):
+        yield Violation("dead letter", f"{letter.value} lacks {missing}")
+    if attributes.get("x-poison-policy") != "dead_letter":
+        yield Violation("dead letter", f"{letter.value} says {attributes.get('x-poison-policy')}")
+    assert subscription.redeliveries_max is not None
+    attempts = int(attributes.get("x-delivery-attempt", "0"))
+    if attempts <= subscription.redeliveries_max:
+        yield Violation(
+            "early dead letter",
+            f"{letter.value} of {_named(subscription)} was given up after {attempts} deliveries, "
+            f"with {subscription.redeliveries_max} redeliveries allowed",
+        )
+    if evidence.calm and not subscription.poison(letter.value):
+        yield Violation("dead letter", f"{letter.value} was given up although nothing was wrong")
 
 
-def _places(acknowledged: list[tuple[int, str]], missing: list[tuple[int, str]]) -> str:
-    gone = set(missing)
-    if len(gone) == len(acknowledged):
-        return "everything"
-    kinds = []
-    if acknowledged[0] in gone:
-        kinds.append("a prefix")
-    if acknowledged[-1] in gone:
-        kinds.append("a postfix")
-    inner = [each in gone for each in acknowledged]
-    while inner and inner[0]:
-        inner.pop(0)
-    while inner and inner[-1]:
-        inner.pop()
-    if any(inner):
-        kinds.append("the middle")
-    return " and ".join(kinds)
+def in_calm_everything_comes_once(evidence: Evidence) -> Iterator[Violation]:
+    """Where nobody nacks, waits or leaves, and nothing breaks, there is no second delivery."""
+    if not evidence.calm:
+        return
+    for subscription in evidence.subscriptions:
+        if not subscription.in_order:
+            continue
+        seen: set[int] = set()
+        for delivery in _delivered(evidence, subscription):
+            if delivery.offset in seen:
+                yield Violation("repeated delivery", f"{_in_words(delivery)} in a calm world")
+            seen.add(delivery.offset)
 
 
-def _some(items: list[Any]) -> str:
-    shown = ", ".join(str(each) for each in items[:REPORTED_MAX])
-    return shown if len(items) <= REPORTED_MAX else f"{shown} and {len(items) - REPORTED_MAX} more"
+def ids_are_stable(evidence: Evidence) -> Iterator[Violation]:
+    """A client goes on under its id, whatever happens to the broker."""
+    given: dict[tuple[str, str], int] = {}
+    for each in evidence.history.registered:
+        known = given.setdefault((each.kind, each.name), each.id)
+        if known != each.id:
+            yield Violation("unstable id", f"{each.kind} {each.name} was {known}, is {each.id}")
+
+
+def best_effort_comes_once_at_most(evidence: Evidence) -> Iterator[Violation]:
+    """Messages that are not stored come at most once, in order; all of them in a calm world."""
+    history = evidence.history
+    for topic, subscription in evidence.best_effort:
+        offered: dict[str, int] = defaultdict(int)
+        order: dict[str, int] = {}
+        acknowledged: dict[str, None] = {}
+        for send in history.sends:
+            if send.topic == topic and send.outcome != "fail":
+                offered[send.value] += 1
+                order.setdefault(send.value, send.at)
+                if send.outcome == "ok":
+                    acknowledged[send.value] = None
+        got: dict[str, int] = defaultdict(int)
+        latest: dict[tuple[int, str], int] = {}
+        for each in history.deliveries:
+            if (each.topic, each.subscription) != (topic, subscription):
+                continue
+            got[each.value] += 1
+            if got[each.value] > offered[each.value]:
+                yield Violation("repeated best effort", f"{_in_words(each)}")
+            if offered[each.value] == 1:
+                line = (each.stream.number, each.producer)
+                if order[each.value] < latest.get(line, 0):
+                    yield Violation("best-effort order", f"{_in_words(each)} came too late")
+                latest[line] = order[each.value]
+        missing = [value for value in acknowledged if not got[value]]
+        if missing and evidence.calm:
+            yield Violation("best effort", f"{topic} {subscription} missed {_some(missing)}")
+
+
+# Looking things up.
+
+
+def _delivered(evidence: Evidence, subscription: WatchedSubscription) -> Iterator[Delivery]:
+    for delivery in evidence.history.deliveries:
+        if _concerns(delivery, subscription):
+            yield delivery
+
+
+def _acks(evidence: Evidence, subscription: WatchedSubscription) -> Iterator[Ack]:
+    for ack in evidence.history.acks:
+        if _concerns(ack, subscription):
+            yield ack
+
+
+def _concerns(entry: Ack | Nack | Delivery, subscription: WatchedSubscription) -> bool:
+    return entry.subscription == subscription.name and entry.topic == subscription.topic
+
+
+def _first_acks(evidence: Evidence, subscription: WatchedSubscription) -> dict[int, int]:
+    """Return when each offset was first asked to be settled; from then on it may be."""
+    first: dict[int, int] = {}
+    for ack in _acks(evidence, subscription):
+        first.setdefault(ack.offset, ack.at)
+    return first
+
+
+def _letters(evidence: Evidence, subscription: WatchedSubscription) -> Iterator[Delivery]:
+    seen: set[int] = set()
+    for letter in evidence.dead_letters.get(subscription.dead_letters or "", ()):
+        origin = (
+            letter.attributes.get("x-original-topic"),
+            letter.attributes.get("x-original-subscription"),
+        )
+        if origin == (subscription.topic, subscription.name) and letter.offset not in seen:
+            seen.add(letter.offset)
+            yield letter
+
+
+def _dead_offsets(evidence: Evidence, subscription: WatchedSubscription) -> set[int]:
+    return {_origin_offset(letter) for letter in _letters(evidence, subscription)}
+
+
+def _origin_offset(letter: Delivery) -> int:
+    return int(letter.attributes.get("x-original-topic-offset", "-1"))
+
+
+def _key(delivery: Delivery) -> str:
+    return delivery.key if delivery.key is not None else delivery.producer
+
+
+def _named(subscription: WatchedSubscription) -> str:
+    return f"{subscription.kind} subscription {subscription.name} of {subscription.topic}"
+
+
+def _in_words(delivery: Delivery) -> str:
+    return (
+        f"{delivery.value} (offset {delivery.offset} of {delivery.topic}, {delivery.subscription}, "
+        f"attempt {delivery.attempt}, stream {delivery.stream.number} of "
+        f"{delivery.stream.consumer}, received at {delivery.at})"
+    )
+
+
+def _some(things: Iterable[object]) -> str:
+    listed = [str(thing) for thing in things]
+    more = f" and {len(listed) - NAMED_MAX} more" if len(listed) > NAMED_MAX else ""
+    return ", ".join(listed[:NAMED_MAX]) + more

@@ -1,17 +1,20 @@
 """Carries calls over any Network, simulated ones included, in a framing of its own.
 
-grpcio keeps its own threads and clock and cannot enter a simulation; this engine can.
+grpcio keeps its own threads and clock and cannot enter a simulation; this engine can. It keeps the
+promises of the real ones: headers of a stream first, replies in order, a caller that gives up
+cancels its handler, a stop lets running calls end. An unexpected error in a handler is not hidden
+behind a status: it goes to the event loop, and fails the simulation.
 """
 
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from typing import Any
 
 from typing_extensions import override
 
 from pydanube.runtime.network import Connection, Listener, Network
-from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import (
     Call,
     CallRefused,
@@ -25,13 +28,21 @@ from pydanube.wire.calls import (
 
 _HEADER = struct.Struct("<IQBH")  # Body length, call number, kind, path length.
 UNARY, STREAM, OK, REFUSED, ITEM, END, CANCEL = range(7)
+_READ_BYTES = 65_536
+_LAST_WORDS_SECONDS = 1.0
+
+_Frame = tuple[int, int, str, bytes]
 
 
 def _frame(call: int, kind: int, body: bytes = b"", path: bytes = b"") -> bytes:
     return _HEADER.pack(len(body), call, kind, len(path)) + path + body
 
 
-async def _frames(connection: Connection) -> AsyncIterator[tuple[int, int, str, bytes]]:
+def _refusal(number: int, code: StatusCode, text: str) -> bytes:
+    return _frame(number, REFUSED, bytes([code]) + text.encode())
+
+
+async def _frames(connection: Connection) -> AsyncGenerator[_Frame, None]:
     buffered = b""
     while True:
         while len(buffered) >= _HEADER.size:
@@ -42,14 +53,10 @@ async def _frames(connection: Connection) -> AsyncIterator[tuple[int, int, str, 
             path = buffered[_HEADER.size : _HEADER.size + path_length].decode()
             yield call, kind, path, buffered[_HEADER.size + path_length : end]
             buffered = buffered[end:]
-        data = await connection.read(65536)
+        data = await connection.read(_READ_BYTES)
         if not data:
             return
         buffered += data
-
-
-def _fail(name: str, error: BaseException) -> None:
-    raise AssertionError(f"task {name} failed") from error
 
 
 class PlainEngine(Engine):
@@ -67,7 +74,8 @@ class PlainServer(Server):
     def __init__(self, table: HandlerTable) -> None:
         self._table = table
         self.listener: Listener | None = None
-        self._connections: set[Connection] = set()
+        # A dict, since the order of a set of objects differs from run to run.
+        self._connections: dict[_Serving, None] = {}
 
     @property
     @override
@@ -76,23 +84,30 @@ class PlainServer(Server):
         return self.listener.port
 
     async def serve(self, connection: Connection) -> None:
-        self._connections.add(connection)
         serving = _Serving(self._table, connection)
+        self._connections[serving] = None
         try:
-            async for call, kind, path, body in _frames(connection):
-                serving.take(call, kind, path, body)
+            async for number, kind, path, body in _frames(connection):
+                serving.take(number, kind, path, body)
         except ConnectionError:
             pass
         finally:
-            self._connections.discard(connection)
+            self._connections.pop(serving, None)
             await serving.close()
 
     @override
     async def stop(self, grace_seconds: float) -> None:
         assert self.listener is not None
         await self.listener.close()
-        for connection in list(self._connections):
-            await connection.close()
+        connections = list(self._connections)
+        for serving in connections:
+            serving.refuse_more()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                for serving in connections:
+                    await serving.wait_until_idle()
+        for serving in connections:
+            await serving.close()
 
 
 class _Serving:
@@ -101,66 +116,119 @@ class _Serving:
     def __init__(self, table: HandlerTable, connection: Connection) -> None:
         self._table = table
         self._connection = connection
-        self._tasks = TaskScope(_fail)
-        self._streams: dict[int, asyncio.Task[None]] = {}
-        self._outgoing: asyncio.Queue[bytes] = asyncio.Queue()
-        self._tasks.start(self._write(), "writer")
+        self._calls: dict[int, asyncio.Task[None] | None] = {}
+        """Those under way; None for one that runs without a task."""
+        self._outgoing: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._writer = asyncio.get_running_loop().create_task(self._write(), name="replies")
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
 
     async def _write(self) -> None:
-        while True:
-            try:
-                await self._connection.write(await self._outgoing.get())
-            except ConnectionError:
-                return
-
-    def send(self, frame: bytes) -> None:
-        self._outgoing.put_nowait(frame)
+        with contextlib.suppress(ConnectionError):
+            while (frame := await self._outgoing.get()) is not None:
+                await self._connection.write(frame)
 
     def take(self, number: int, kind: int, path: str, body: bytes) -> None:
-        call = Call(path=path, peer=self._connection.peer, metadata={})
         if kind == CANCEL:
-            task = self._streams.pop(number, None)
-            if task is not None:
-                task.cancel()
-        elif kind == STREAM:
-            task = asyncio.get_running_loop().create_task(self._stream(number, body, call))
-            self._streams[number] = task
-        elif path in self._table.direct:
+            self._cancel(number)
+            return
+        if self._stopping:
+            self._send(_refusal(number, StatusCode.UNAVAILABLE, "the server is stopping"))
+            return
+        call = Call(path=path, peer=self._connection.peer, metadata={})
+        self._idle.clear()
+        if path in self._table.direct:
+            self._calls[number] = None
             self._table.direct[path](body, call, _PlainReply(self, number))
+        elif kind == STREAM:
+            self._start(number, self._stream(number, body, call), path)
         else:
-            self._tasks.start(self._unary(number, body, call), path)
+            self._start(number, self._unary(number, body, call), path)
+
+    def _start(self, number: int, work: Coroutine[Any, Any, None], path: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=path)
+        self._calls[number] = task
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._end(number)
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                task.get_loop().call_exception_handler(
+                    {"message": f"the handler of {path} failed", "exception": error}
+                )
+
+        task.add_done_callback(ended)
+
+    def _cancel(self, number: int) -> None:
+        task = self._calls.pop(number, None)
+        if task is not None:
+            task.cancel()
+        self._end(number)
+
+    def _end(self, number: int) -> None:
+        self._calls.pop(number, None)
+        if not self._calls:
+            self._idle.set()
+
+    def answer(self, number: int, frame: bytes) -> None:
+        """Send the last frame of a call, unless its caller has gone."""
+        if number in self._calls:
+            self._send(frame)
+            self._end(number)
+
+    def _send(self, frame: bytes) -> None:
+        self._outgoing.put_nowait(frame)
 
     async def _unary(self, number: int, body: bytes, call: Call) -> None:
         handler = self._table.unary.get(call.path)
         try:
             if handler is None:
-                raise CallRefused(StatusCode.UNIMPLEMENTED, call.path)
-            self.send(_frame(number, OK, await handler(body, call)))
+                raise CallRefused(StatusCode.UNIMPLEMENTED, f"{call.path} is not served")
+            reply = await handler(body, call)
         except CallRefused as refused:
-            self.send(_refusal(number, refused.code, refused.text))
+            self.answer(number, _refusal(number, refused.code, refused.text))
+        except asyncio.CancelledError:
+            self.answer(number, _refusal(number, StatusCode.UNAVAILABLE, "the call was cut off"))
+            raise
+        else:
+            self.answer(number, _frame(number, OK, reply))
 
     async def _stream(self, number: int, body: bytes, call: Call) -> None:
         try:
             replies = await self._table.streams[call.path](body, call)
-            self.send(_frame(number, OK))
             try:
+                await self._connection.write(_frame(number, OK))
                 async for group in replies:
                     for item in group:
                         await self._connection.write(_frame(number, ITEM, item))
             finally:
-                await replies.aclose()  # type: ignore[attr-defined]
-            self.send(_frame(number, END))
+                if isinstance(replies, AsyncGenerator):
+                    await replies.aclose()
         except CallRefused as refused:
-            self.send(_refusal(number, refused.code, refused.text))
+            self.answer(number, _refusal(number, refused.code, refused.text))
         except ConnectionError:
             pass
+        else:
+            self.answer(number, _frame(number, END))
+
+    def refuse_more(self) -> None:
+        self._stopping = True
+
+    async def wait_until_idle(self) -> None:
+        await self._idle.wait()
 
     async def close(self) -> None:
-        streams = list(self._streams.values())
-        for task in streams:
+        tasks = [task for task in self._calls.values() if task is not None]
+        self._calls.clear()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*streams, return_exceptions=True)
-        await self._tasks.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._outgoing.put_nowait(None)
+        await asyncio.wait([self._writer], timeout=_LAST_WORDS_SECONDS)
+        self._writer.cancel()
+        await asyncio.gather(self._writer, return_exceptions=True)
+        await self._connection.close()
 
 
 class _PlainReply(Reply):
@@ -170,15 +238,14 @@ class _PlainReply(Reply):
 
     @override
     def send(self, response: bytes) -> None:
-        self._serving.send(_frame(self._number, OK, response))
+        self._serving.answer(self._number, _frame(self._number, OK, response))
 
     @override
     def refuse(self, code: StatusCode, text: str) -> None:
-        self._serving.send(_refusal(self._number, code, text))
+        self._serving.answer(self._number, _refusal(self._number, code, text))
 
 
-def _refusal(number: int, code: StatusCode, text: str) -> bytes:
-    return _frame(number, REFUSED, bytes([code]) + text.encode())
+_Answers = asyncio.Queue[tuple[int, bytes]]
 
 
 class PlainChannel(Channel):
@@ -186,50 +253,23 @@ class PlainChannel(Channel):
 
     def __init__(self, network: Network, host: str, port: int) -> None:
         self._network = network
-        self._address = (host, port)
-        self._connection: Connection | None = None
+        self._host, self._port = host, port
+        self._link: _Link | None = None
         self._connecting = asyncio.Lock()
-        self._next = 1
-        self._waiting: dict[int, asyncio.Queue[tuple[int, bytes]]] = {}
-        self._tasks = TaskScope(_fail)
+        self._closed = False
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> "_Link":
         async with self._connecting:
-            if self._connection is None:
+            if self._closed:
+                raise CallRefused(StatusCode.CANCELLED, "the channel is closed")
+            if self._link is None or self._link.broken:
                 try:
-                    self._connection = await self._network.connect(*self._address)
+                    connection = await self._network.connect(self._host, self._port)
                 except OSError as error:
-                    raise CallRefused(StatusCode.UNAVAILABLE, str(error)) from error
-                self._tasks.start(self._read(self._connection), "reader")
-            return self._connection
-
-    async def _read(self, connection: Connection) -> None:
-        try:
-            async for number, kind, _, body in _frames(connection):
-                if number in self._waiting:
-                    self._waiting[number].put_nowait((kind, body))
-        except ConnectionError:
-            pass
-        finally:
-            if self._connection is connection:
-                self._connection = None
-            lost = bytes([StatusCode.UNAVAILABLE]) + b"connection lost"
-            for queue in self._waiting.values():
-                queue.put_nowait((REFUSED, lost))
-
-    async def _begin(
-        self, kind: int, path: str, request: bytes
-    ) -> tuple[int, asyncio.Queue[tuple[int, bytes]]]:
-        connection = await self._connected()
-        number, self._next = self._next, self._next + 1
-        queue: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
-        self._waiting[number] = queue
-        try:
-            await connection.write(_frame(number, kind, request, path.encode()))
-        except ConnectionError as error:
-            del self._waiting[number]
-            raise CallRefused(StatusCode.UNAVAILABLE, str(error)) from error
-        return number, queue
+                    place = f"{self._host}:{self._port}"
+                    raise CallRefused(StatusCode.UNAVAILABLE, f"{place}: {error}") from error
+                self._link = _Link(connection)
+            return self._link
 
     @override
     async def unary(
@@ -240,41 +280,96 @@ class PlainChannel(Channel):
         metadata: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> bytes:
-        number, queue = await self._begin(UNARY, path, request)
         try:
             async with asyncio.timeout(timeout_seconds):
-                kind, body = await queue.get()
+                link = await self._connected()
+                async with link.calling(UNARY, path, request) as answers:
+                    _, body = await _next(answers)
+                    return body
         except TimeoutError:
-            raise CallRefused(StatusCode.DEADLINE_EXCEEDED, path) from None
-        finally:
-            del self._waiting[number]
-        if kind == REFUSED:
-            raise CallRefused(StatusCode(body[0]), body[1:].decode())
-        return body
+            text = f"{path} was not answered within {timeout_seconds:g} s"
+            raise CallRefused(StatusCode.DEADLINE_EXCEEDED, text) from None
 
     @override
     async def stream(
         self, path: str, request: bytes, *, metadata: Mapping[str, str] | None = None
-    ) -> AsyncIterator[bytes]:
-        number, queue = await self._begin(STREAM, path, request)
-        connection = self._connection
-        try:
+    ) -> AsyncGenerator[bytes, None]:
+        link = await self._connected()
+        async with link.calling(STREAM, path, request) as answers:
             while True:
-                kind, body = await queue.get()
-                if kind == REFUSED:
-                    raise CallRefused(StatusCode(body[0]), body[1:].decode())
+                kind, body = await _next(answers)
                 if kind == END:
                     return
                 if kind == ITEM:
                     yield body
-        finally:
-            del self._waiting[number]
-            if connection is not None and connection is self._connection:
-                with contextlib.suppress(ConnectionError):
-                    await connection.write(_frame(number, CANCEL))
 
     @override
     async def close(self) -> None:
-        if self._connection is not None:
+        self._closed = True
+        if self._link is not None:
+            await self._link.close()
+
+
+class _Link:
+    """One connection and the calls on it; once broken it stays so."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._numbers = 0
+        self._calls: dict[int, _Answers] = {}
+        self._last = (StatusCode.UNAVAILABLE, "connection lost")
+        self.broken = False
+        self._reader = asyncio.get_running_loop().create_task(self._read(), name="answers")
+
+    async def _read(self) -> None:
+        try:
+            async for number, kind, _, body in _frames(self._connection):
+                if number in self._calls:
+                    self._calls[number].put_nowait((kind, body))
+        except ConnectionError:
+            pass
+        finally:
+            self.broken = True
+            code, text = self._last
+            for answers in self._calls.values():
+                answers.put_nowait((REFUSED, bytes([code]) + text.encode()))
             await self._connection.close()
-        await self._tasks.close()
+
+    @contextlib.asynccontextmanager
+    async def calling(self, kind: int, path: str, request: bytes) -> AsyncIterator[_Answers]:
+        self._numbers += 1
+        number = self._numbers
+        answers: _Answers = asyncio.Queue()
+        self._calls[number] = answers
+        over = False
+        try:
+            await self._write(_frame(number, kind, request, path.encode()))
+            yield answers
+            over = kind == UNARY
+        except CallRefused:
+            over = True
+            raise
+        finally:
+            del self._calls[number]
+            if not over and not self.broken:
+                # Harmless when the call has just ended.
+                with contextlib.suppress(CallRefused):
+                    await self._write(_frame(number, CANCEL))
+
+    async def _write(self, frame: bytes) -> None:
+        try:
+            await self._connection.write(frame)
+        except ConnectionError as error:
+            raise CallRefused(StatusCode.UNAVAILABLE, f"connection lost: {error}") from error
+
+    async def close(self) -> None:
+        self._last = (StatusCode.CANCELLED, "the channel is closed")
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+
+async def _next(answers: _Answers) -> tuple[int, bytes]:
+    kind, body = await answers.get()
+    if kind == REFUSED:
+        raise CallRefused(StatusCode(body[0]), body[1:].decode())
+    return kind, body

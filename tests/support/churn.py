@@ -1,0 +1,168 @@
+"""A topic that is deleted and created again and again: no life of it may know of another."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+from pydanube.wire.calls import CallRefused, StatusCode
+from pydanube.wire.danube import services
+from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from tests.support.checkers import Violation
+from tests.support.recorded_channel import value_of
+from tests.support.workloads import (
+    Ground,
+    ack,
+    create_producer,
+    create_topic,
+    delete_topic,
+    send,
+    subscribe,
+)
+
+TOPIC = "/default/churned"
+SUBSCRIPTION = "reader"
+# Longer than anything is held up on its way: what was asked for before has happened or never will.
+ECHO_SECONDS = 20.0
+READ_SECONDS_MAX = 240.0
+
+
+class Churner:
+    """Lives through one life of the topic after another, and checks each by itself.
+
+    It alone creates and deletes, and does the next step only when nothing of the last one can
+    still be under way, so that it knows in which life it is.
+    """
+
+    def __init__(self, ground: Ground, admin_ground: Ground) -> None:
+        self._ground = ground
+        self._channel = ground.open_channel()
+        self._admin = admin_ground.open_channel()
+        self._uncertain = False
+        self.violations: list[Violation] = []
+
+    async def run(self, lives: int) -> None:
+        try:
+            for life in range(lives):
+                await self._one_life(life)
+        finally:
+            await self._channel.close()
+            await self._admin.close()
+
+    async def _one_life(self, life: int) -> None:
+        await self._create()
+        consumer = await self._certainly(
+            lambda: subscribe(
+                self._channel, TOPIC, SUBSCRIPTION, "churner", "Shared", start="latest"
+            )
+        )
+        acknowledged = await self._publish(life)
+        await self._read(life, consumer, acknowledged)
+        await self._wait_for_echoes()
+        await self._delete()
+
+    async def _create(self) -> None:
+        while True:
+            try:
+                await create_topic(self._admin, TOPIC, "Reliable")
+            except CallRefused as refused:
+                if refused.code is StatusCode.ALREADY_EXISTS:
+                    break
+                self._uncertain = True
+                await self._ground.pause(0.1, 1.0)
+            else:
+                break
+        await self._wait_for_echoes()
+
+    async def _publish(self, life: int) -> dict[int, str]:
+        producer = await self._certainly(
+            lambda: create_producer(self._channel, TOPIC, "churner", "Reliable")
+        )
+        acknowledged: dict[int, str] = {}
+        count = 1 + self._ground.randomness.below(6)
+        for number in range(count):
+            value = f"churned.{life}.{number}"
+            try:
+                offset = await send(self._channel, TOPIC, producer, "churner", value)
+            except CallRefused:
+                self._uncertain = True
+                await self._ground.pause(0.1, 1.0)
+            else:
+                if offset in acknowledged or offset > number:
+                    self._complain(f"{value} got offset {offset} as number {number} of its life")
+                acknowledged[offset] = value
+        return acknowledged
+
+    async def _read(self, life: int, consumer: int, acknowledged: dict[int, str]) -> None:
+        seen: dict[int, str] = {}
+        try:
+            async with asyncio.timeout(READ_SECONDS_MAX):
+                while not acknowledged.keys() <= seen.keys():
+                    with suppress(CallRefused, TimeoutError):
+                        await self._read_some(consumer, acknowledged, seen)
+                    await self._ground.pause(0.1, 1.0)
+        except TimeoutError:
+            missing = sorted(acknowledged.keys() - seen.keys())
+            self._complain(f"offsets {missing} of life {life} never came")
+        for offset, value in seen.items():
+            if not value.startswith(f"churned.{life}.") or acknowledged.get(offset, value) != value:
+                self._complain(f"offset {offset} of life {life} holds {value}")
+
+    async def _read_some(
+        self, consumer: int, acknowledged: dict[int, str], seen: dict[int, str]
+    ) -> None:
+        request = api.ReceiveRequest(request_id=1, consumer_id=consumer).SerializeToString()
+        stream = self._channel.stream(services.RECEIVE_MESSAGES.path, request)
+        assert isinstance(stream, AsyncGenerator)
+        async with aclosing(stream):
+            while not acknowledged.keys() <= seen.keys():
+                async with asyncio.timeout(5.0):
+                    message = api.StreamMessage.FromString(await anext(stream))
+                seen[message.msg_id.topic_offset] = value_of(message.payload)
+                await ack(self._channel, message, SUBSCRIPTION)
+
+    async def _delete(self) -> None:
+        async with asyncio.TaskGroup() as meanwhile:
+            meanwhile.create_task(self._come_late())
+            await self._delete_at_last()
+        await self._wait_for_echoes()
+
+    async def _come_late(self) -> None:
+        """Subscribe under another name while the topic is being deleted, or just after."""
+        await self._ground.pause(0.0, 0.02)
+        try:
+            await subscribe(self._channel, TOPIC, SUBSCRIPTION, "late", "Shared", start="latest")
+        except CallRefused:
+            self._uncertain = True
+
+    async def _delete_at_last(self) -> None:
+        uncertain = False
+        while True:
+            try:
+                await delete_topic(self._admin, TOPIC)
+            except CallRefused as refused:
+                if refused.code is StatusCode.NOT_FOUND:
+                    if not uncertain:
+                        self._complain("the topic was gone before it was deleted")
+                    break
+                uncertain = self._uncertain = True
+                await self._wait_for_echoes()
+            else:
+                break
+
+    async def _certainly(self, call):
+        while True:
+            try:
+                return await call()
+            except CallRefused as refused:
+                if refused.code is StatusCode.NOT_FOUND:
+                    self._complain(f"the topic was lost: {refused}")
+                self._uncertain = True
+                await self._ground.pause(0.1, 1.0)
+
+    async def _wait_for_echoes(self) -> None:
+        if self._uncertain:
+            await asyncio.sleep(ECHO_SECONDS)
+        self._uncertain = False
+
+    def _complain(self, text: str) -> None:
+        self.violations.append(Violation("churned topic", text))

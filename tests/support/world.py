@@ -1,0 +1,504 @@
+"""A whole world by seed: a broker on a machine that fails, clients that go on, and laws that hold.
+
+    World(seed).check()
+
+raises AssertionError with all violations, the command that replays exactly this seed, and the last
+part of what happened. The same seed does the same steps, in every process.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from traceback import format_exception
+from typing import Any
+
+from pydanube.broker.servicers import consumer as consumer_servicer
+from pydanube.client.brokers import Surroundings
+from pydanube.client.client import Client
+from pydanube.client.retry import RetryPolicy
+from pydanube.dispatch import key_shared
+from pydanube.model.policies import FailurePolicy
+from pydanube.runtime.randomness import Randomness, SeededRandomness
+from pydanube.runtime.simulation.clock import SimulatedClock
+from pydanube.runtime.simulation.disk import SimulatedDisk
+from pydanube.runtime.simulation.loop import run_simulated
+from pydanube.runtime.simulation.network import SimulatedNetwork
+from pydanube.storage.journal import survey
+from pydanube.subscriptions import subscription as subscription_room
+from pydanube.topics import catalog, gathering
+from pydanube.wire.calls import CallRefused, Channel
+from tests.support.broker_machine import (
+    ADMIN_PORT,
+    CLIENT_PORT,
+    HOST,
+    BrokerMachine,
+    simulated_config,
+)
+from tests.support.checkers import Evidence, Violation, find_violations, unsettled
+from tests.support.churn import Churner
+from tests.support.history import History
+from tests.support.nemesis import Faults, Nemesis
+from tests.support.operators import (
+    Reconfigurer,
+    create_partitioned_topic,
+    set_failure_policy,
+    until_done,
+)
+from tests.support.plain_engine import PlainChannel
+from tests.support.plans import (
+    CLIENT_HOSTS,
+    DEAD_LETTERS,
+    ConsumerPlan,
+    Limits,
+    ProducerPlan,
+    SubscriptionPlan,
+    TopicPlan,
+    WorldPlan,
+    draw_plan,
+    pick,
+)
+from tests.support.recorded_channel import ClientMemory, RecordedChannel
+from tests.support.workloads import (
+    ClientConsumer,
+    ClientProducer,
+    Ground,
+    RawConsumer,
+    RawProducer,
+    Temper,
+    create_producer,
+    create_topic,
+    send,
+)
+
+DRAIN_SECONDS_MAX = 400.0
+SETUP_SECONDS_MAX = 60.0
+PUBLISH_SECONDS_MAX = 1_000.0
+SECONDS_MAX = 5_000.0
+STEPS_MAX = 400_000
+TRACE_SHOWN = 120
+AUDIT = "audit"
+_STALL_SECONDS = 8.0
+
+REPLAY = (
+    "DANUBE_SEED_START={seed} DANUBE_SEEDS=1 pytest tests/simulation/test_world.py -k seeds -n0"
+)
+
+
+@dataclass
+class Outcome:
+    """What became of one world."""
+
+    seed: int
+    violations: list[Violation] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    faults: dict[str, int] = field(default_factory=dict)
+    boots: int = 0
+    operations: int = 0
+    steps: int = 0
+
+    def report(self) -> str:
+        """Say what was wrong, how to see it again, and what happened last."""
+        lines = [
+            f"seed {self.seed}: {len(self.violations)} violations",
+            *(f"  {violation}" for violation in self.violations[:20]),
+            f"replay: {REPLAY.format(seed=self.seed)}",
+            f"the last of {len(self.trace)} lines of trace:",
+            *(f"  {line}" for line in self.trace[-TRACE_SHOWN:]),
+        ]
+        return "\n".join(lines)
+
+
+class World:
+    """One broker, restarted as often as need be; clients of all kinds; a nemesis."""
+
+    def __init__(
+        self, seed: int, faults: Faults | None = None, plan: WorldPlan | None = None
+    ) -> None:
+        self.seed = seed
+        self._faults = faults if faults is not None else Faults.drawn(self._chance("faults"))
+        self.plan = plan or draw_plan(self._chance("plan"))
+        self.outcome = Outcome(seed)
+        self._history = History(note=self._note)
+        self._memories: dict[str, ClientMemory] = {}
+        self._evidence = Evidence(self._history, calm=not self._faults.any)
+        self._ends: dict[str, int] = {}
+        self._clients: list[asyncio.Task[Any]] = []
+
+    def check(self) -> Outcome:
+        """Live through it; raise AssertionError if any law was broken."""
+        outcome = self.run()
+        assert not outcome.violations, outcome.report()
+        return outcome
+
+    def run(self) -> Outcome:
+        """Live through it and tell what was found; whatever fails is a violation too."""
+        try:
+            with shrunken(self.plan.limits):
+                run_simulated(
+                    self._main, f"world {self.seed}", seconds_max=SECONDS_MAX, steps_max=STEPS_MAX
+                )
+        except Exception as error:
+            self._complain("failed", "".join(format_exception(error)))
+        outcome = self.outcome
+        outcome.violations += find_violations(self._evidence)
+        outcome.operations = self._history.operations
+        return outcome
+
+    def _chance(self, purpose: str) -> Randomness:
+        return SeededRandomness(f"{self.seed} {purpose}")
+
+    def _note(self, text: str) -> None:
+        self.outcome.trace.append(f"{asyncio.get_running_loop().time():9.4f} {text}")
+
+    def _complain(self, law: str, text: str) -> None:
+        self.outcome.violations.append(Violation(law, text))
+
+    # The course of events.
+
+    async def _main(self, randomness: Randomness) -> None:
+        limits = self.plan.limits
+        self._network = SimulatedNetwork(
+            self._chance("network"), connect_seconds=5.0, stall_seconds=_STALL_SECONDS
+        )
+        self._machine = BrokerMachine(
+            simulated_config(
+                file_bytes_max=limits.file_bytes_max,
+                tail_cache_bytes_max=limits.tail_cache_bytes_max,
+                window=limits.window,
+            ),
+            SimulatedDisk(self._chance("disk")),
+            self._network,
+            self._chance("machine"),
+            self._note,
+        )
+        self._machine.on_boot = self._booted
+        self._nemesis = Nemesis(
+            self._faults,
+            self._machine,
+            self._network,
+            CLIENT_HOSTS,
+            self._chance("nemesis"),
+            self._note,
+        )
+        with self._machine.listening_to_logs():
+            try:
+                await self._live()
+            finally:
+                await self._end_clients()
+                self._watch_the_end()
+                await self._machine.close()
+                for text in self._machine.complaints:
+                    self._complain("broker", text)
+                self.outcome.boots = self._machine.boots
+                self.outcome.faults = self._nemesis.injected
+                self._evidence.restarts = self._machine.boots - 1
+
+    def _booted(self) -> None:
+        self._history.boot += 1
+
+    async def _live(self) -> None:
+        assert await self._machine.start(), "the first start failed"
+        async with asyncio.timeout(SETUP_SECONDS_MAX):
+            await self._create_topics()
+            await self._let_consumers_in()
+        supervising = asyncio.create_task(self._nemesis.keep_running(), name="supervisor")
+        self._clients.append(supervising)
+        producers = self._start_producers()
+        churner = self._start_churner()
+        if self.plan.reconfigures:
+            self._start(self._reconfigurer().run(), "reconfigurer")
+        async with asyncio.timeout(PUBLISH_SECONDS_MAX):
+            await self._nemesis.run(self.plan.seconds)
+            await asyncio.gather(*producers)
+            if churner is not None:
+                await churner
+        await self._drain()
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._clients.append(task)
+        return task
+
+    async def _end_clients(self) -> None:
+        for task in self._clients:
+            task.cancel()
+        results = await asyncio.gather(*self._clients, return_exceptions=True)
+        for task, result in zip(self._clients, results, strict=True):
+            if isinstance(result, Exception):
+                self._complain("client", f"{task.get_name()} failed: {result!r}")
+
+    # Setting up.
+
+    async def _create_topics(self) -> None:
+        admin = self._channel("operator", ADMIN_PORT)
+        for topic in self.plan.topics:
+            await until_done(partial(_create_topic, admin, topic))
+            for name, subscription in self._subscriptions_of(topic):
+                if subscription.policy is not None:
+                    await self._set_policy(admin, name, subscription, subscription.policy)
+        if self.plan.creates_dead_letters:
+            await until_done(lambda: create_topic(admin, DEAD_LETTERS, "Reliable"))
+        await admin.close()
+
+    async def _set_policy(
+        self, admin: Channel, topic: str, subscription: SubscriptionPlan, policy: FailurePolicy
+    ) -> None:
+        await until_done(lambda: set_failure_policy(admin, topic, subscription.name, policy))
+
+    def _subscriptions_of(self, topic: TopicPlan) -> Iterator[tuple[str, SubscriptionPlan]]:
+        for name in topic.topics:
+            for subscription in topic.subscriptions:
+                yield name, subscription
+
+    async def _let_consumers_in(self) -> None:
+        arrivals = []
+        for topic in self.plan.topics:
+            for name, subscription in self._subscriptions_of(topic):
+                if topic.reliable:
+                    self._evidence.subscriptions.append(subscription.watched(name))
+                else:
+                    self._evidence.best_effort.append((name, subscription.name))
+            for subscription in topic.subscriptions:
+                for plan in subscription.consumers:
+                    consumer = self._consumer(topic, subscription, plan)
+                    self._start(consumer.run(), f"consumer {subscription.name} {plan.name}")
+                    if not plan.is_rival:
+                        arrivals.append(consumer.subscribed.wait())
+                        if subscription.kind == "Exclusive":
+                            await consumer.subscribed.wait()  # Before its rival.
+        await asyncio.gather(*arrivals)
+
+    def _consumer(
+        self, topic: TopicPlan, subscription: SubscriptionPlan, plan: ConsumerPlan
+    ) -> RawConsumer | ClientConsumer:
+        client = f"{subscription.name}/{plan.name}"
+        ground = self._ground(client)
+        if plan.by_client:
+            return ClientConsumer(
+                ground,
+                lambda: self._client(client),
+                topic.name,
+                subscription.name,
+                plan.name,
+                subscription.kind,
+                subscription.temper,
+                filters=plan.filters,
+                think_seconds=subscription.think_seconds,
+            )
+        return RawConsumer(
+            ground,
+            topic.name,
+            subscription.name,
+            plan.name,
+            subscription.kind,
+            subscription.temper,
+            filters=plan.filters,
+            think_seconds=subscription.think_seconds,
+        )
+
+    def _start_producers(self) -> list[asyncio.Task[None]]:
+        return [
+            self._start(self._producer(topic, plan).run(), f"producer {topic.name} {plan.name}")
+            for topic in self.plan.topics
+            for plan in topic.producers
+        ]
+
+    def _producer(self, topic: TopicPlan, plan: ProducerPlan) -> RawProducer | ClientProducer:
+        client = f"{topic.name}/{plan.name}"
+        ground = self._ground(client)
+        if plan.by_client:
+            return ClientProducer(
+                ground,
+                lambda: self._client(client),
+                topic.name,
+                plan.name,
+                reliable=topic.reliable,
+                partitions=topic.partitions,
+                count=plan.count,
+                keys=topic.keys,
+                pause_seconds=plan.pause_seconds,
+            )
+        return RawProducer(
+            ground,
+            topic.name,
+            plan.name,
+            "Reliable" if topic.reliable else "NonReliable",
+            count=plan.count,
+            keys=topic.keys,
+            at_once=plan.at_once,
+            pause_seconds=plan.pause_seconds,
+        )
+
+    def _start_churner(self) -> asyncio.Task[None] | None:
+        if not self.plan.churns:
+            return None
+        churner = Churner(self._ground("churner"), self._ground("churner", ADMIN_PORT))
+        self._churner = churner
+        return self._start(churner.run(2), "churner")
+
+    def _reconfigurer(self) -> Reconfigurer:
+        subscriptions = [
+            each
+            for topic in self.plan.topics
+            if topic.reliable
+            for each in self._subscriptions_of(topic)
+        ]
+        return Reconfigurer(self._ground("reconfigurer", ADMIN_PORT), subscriptions)
+
+    # Connections.
+
+    def _ground(self, client: str, port: int = CLIENT_PORT) -> Ground:
+        return Ground(
+            open_channel=lambda: self._channel(client, port),
+            randomness=self._chance(client),
+            restless=self._faults.any,
+        )
+
+    def _channel(self, client: str, port: int = CLIENT_PORT) -> Channel:
+        host = self._network.host(pick(self._chance(f"host of {client}"), CLIENT_HOSTS))
+        memory = self._memories.setdefault(client, ClientMemory())
+        return RecordedChannel(PlainChannel(host, HOST, port), self._history, client, memory)
+
+    def _client(self, client: str) -> Client:
+        surroundings = Surroundings(
+            open_channel=lambda url: self._channel(client),
+            clock=SimulatedClock(),
+            randomness=self._chance(f"client {client}"),
+            retry=RetryPolicy(),
+        )
+        return Client(f"http://{HOST}:{CLIENT_PORT}", surroundings)
+
+    # The end.
+
+    async def _drain(self) -> None:
+        """Let everything come to rest, then read all there is once more."""
+        self._note("draining")
+        loop = asyncio.get_running_loop()
+        chance = self._chance("last power loss")
+        last_cuts = []
+        if self._faults.power:
+            last_cuts = [loop.time() + chance.uniform(0.0, 2.0) for _ in range(chance.below(3))]
+        deadline = loop.time() + DRAIN_SECONDS_MAX
+        closing = self._start(self._close_topics(), "closer")
+        while loop.time() < deadline:
+            await asyncio.sleep(0.5)
+            if last_cuts and loop.time() >= min(last_cuts):
+                last_cuts.remove(min(last_cuts))
+                self._machine.cut_power(chance)
+            elif closing.done() and not last_cuts and self._is_drained():
+                break
+        else:
+            self._note("gave up draining")
+
+    async def _close_topics(self) -> None:
+        admin = self._channel("operator", ADMIN_PORT)
+        for topic in self.plan.topics:
+            for name, subscription in self._subscriptions_of(topic):
+                policy = subscription.final_policy()
+                if policy is not None:
+                    await self._set_policy(admin, name, subscription, policy)
+            if topic.reliable:
+                for name in topic.topics:
+                    self._ends[name] = await self._send_last(name)
+                    self._start_audit(name)
+        await admin.close()
+        self._start_audit(DEAD_LETTERS)
+
+    async def _send_last(self, topic: str) -> int:
+        """Send until one is acknowledged: it is behind all the others."""
+        channel = self._channel("closer")
+        number = 0
+        try:
+            while True:
+                number += 1
+                try:
+                    producer = await create_producer(channel, topic, "closer", "Reliable")
+                    value = f"end.{topic.rpartition('/')[2]}.{number}"
+                    return await send(channel, topic, producer, "closer", value, key="cat")
+                except CallRefused:
+                    await asyncio.sleep(0.5)
+        finally:
+            await channel.close()
+
+    def _start_audit(self, topic: str) -> None:
+        auditor = RawConsumer(
+            self._ground(f"auditor of {topic}"), topic, AUDIT, AUDIT, "Exclusive", Temper(AUDIT)
+        )
+        self._start(auditor.run(), f"auditor of {topic}")
+
+    def _is_drained(self) -> bool:
+        self._read_audits()
+        evidence = self._evidence
+        return all(end in evidence.logs[topic] for topic, end in self._ends.items()) and not any(
+            unsettled(evidence, subscription) for subscription in evidence.subscriptions
+        )
+
+    def _read_audits(self) -> None:
+        logs: dict[str, dict[int, str]] = {topic: {} for topic in self._ends}
+        letters = []
+        for delivery in self._history.deliveries:
+            if delivery.subscription != AUDIT:
+                continue
+            if delivery.topic == DEAD_LETTERS:
+                letters.append(delivery)
+            else:
+                logs[delivery.topic].setdefault(delivery.offset, delivery.value)
+        self._evidence.logs.update(logs)
+        self._evidence.dead_letters = {DEAD_LETTERS: letters}
+
+    def _watch_the_end(self) -> None:
+        self._read_audits()
+        for topic in self.plan.topics:
+            for name in topic.topics if topic.reliable else ():
+                end = self._ends.get(name)
+                if end is None or end not in self._evidence.logs[name]:
+                    self._evidence.logs.setdefault(name, {})
+                    self._complain("stuck", f"{name} was never read up to its end, {end}")
+        if self.plan.churns:
+            self.outcome.violations += self._churner.violations
+        self._complain_about_lag()
+
+    def _complain_about_lag(self) -> None:
+        server = self._machine.server
+        serving = server._broker._serving if server is not None else None
+        if serving is None:
+            return
+        for topic in serving.topics:
+            for subscription in topic.subscriptions.values():
+                if topic.name in self._ends and subscription.lag and subscription.name != AUDIT:
+                    self._complain(
+                        "lag",
+                        f"{topic.name} {subscription.name} is {subscription.lag} messages behind, "
+                        f"cursor {subscription.cursor}",
+                    )
+
+
+async def _create_topic(admin: Channel, topic: TopicPlan) -> None:
+    if topic.partitions is not None:
+        await create_partitioned_topic(admin, topic.name, topic.partitions)
+    else:
+        await create_topic(admin, topic.name, "Reliable" if topic.reliable else "NonReliable")
+
+
+@contextmanager
+def shrunken(limits: Limits) -> Iterator[None]:
+    """Let the broker have these limits."""
+    places: list[tuple[Any, str, int]] = [
+        (subscription_room, "OUTBOX_MESSAGES_MAX", limits.outbox_messages_max),
+        (consumer_servicer, "_GROUP_MESSAGES_MAX", limits.group_messages_max),
+        (gathering, "_BATCH_MESSAGES_MAX", limits.gathered_messages_max),
+        (key_shared, "READ_AHEAD_MAX", limits.read_ahead_max),
+        (key_shared, "_READ_COUNT_MIN", limits.read_count_min),
+        (catalog, "_ID_BLOCK", limits.id_block),
+        (survey, "CHUNK_BYTES", limits.chunk_bytes),
+    ]
+    before = [getattr(module, name) for module, name, _ in places]
+    for module, name, value in places:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(places, before, strict=True):
+            setattr(module, name, value)
