@@ -46,16 +46,18 @@ async def check(disk: SimulatedDisk, originals: dict[str, bytes]) -> None:
         assert disk.contents(path)[: len(original)] == original or original in copies
 
 
-async def count_operations(randomness: Randomness) -> int:
+async def operations(randomness: Randomness) -> list[str]:
+    """What a quarantine does, in order."""
     disk = await damaged_disk(randomness)
     before = disk.operations
     await quarantine(disk, DIRECTORY, SimulatedClock())
-    return disk.operations - before
+    return [operation.name for operation in disk.operation_log[before:]]
 
 
-@pytest.mark.slow
-def test_a_quarantine_that_is_stopped_anywhere_can_be_repeated() -> None:
-    async def main(randomness: Randomness, number: int, after: bool) -> None:
+def stop_and_repeat(number: int, *, after: bool, seed: int) -> None:
+    """Stop a quarantine at one of its operations, cut the power, and run it again."""
+
+    async def main(randomness: Randomness) -> None:
         disk = await damaged_disk(randomness)
         originals = {path: disk.contents(path) for path in await log_paths(disk)}
         disk.crash_at(disk.operations + number, after=after)
@@ -69,12 +71,22 @@ def test_a_quarantine_that_is_stopped_anywhere_can_be_repeated() -> None:
         await quarantine(disk.mount(), DIRECTORY, SimulatedClock())
         await check(disk, originals)
 
-    for number in range(1, run_simulated(count_operations, 0) + 1):
+    run_simulated(main, f"{number} {after} {seed}")
+
+
+@pytest.mark.slow
+def test_a_quarantine_that_is_stopped_anywhere_can_be_repeated() -> None:
+    for number in range(1, len(run_simulated(operations, 0)) + 1):
         for after in (False, True):
-            for seed in range(3):
-                run_simulated(
-                    lambda r, n=number, a=after: main(r, n, a), f"{number} {after} {seed}"
-                )
+            for seed in range(2):
+                stop_and_repeat(number, after=after, seed=seed)
+
+
+@pytest.mark.slow
+def test_an_index_never_survives_the_file_it_speaks_of() -> None:
+    rename = run_simulated(operations, 0).index("rename") + 1
+    for seed in range(100):
+        stop_and_repeat(rename, after=True, seed=seed)
 
 
 def test_damage_that_an_index_hides_is_given_up_too() -> None:
