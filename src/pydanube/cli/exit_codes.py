@@ -41,7 +41,9 @@ FAILURES: dict[type[DanubeError], Failure] = {
         "show what exists.",
     ),
     AccessDenied: Failure(4, "Ask an operator for the permission, or for a higher limit."),
-    Conflict: Failure(5, "Look at what is there now (`danube topics describe`), then decide again."),
+    Conflict: Failure(
+        5, "Look at what is there now (`danube topics describe`), then decide again."
+    ),
     AlreadyExists: Failure(6, "Use what exists, or choose another name."),
     Overloaded: Failure(7, "Slow down and run the command again."),
     Unavailable: Failure(

@@ -3,7 +3,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pydanube.errors import Conflict, Corruption, InvalidRequest, NotSupported, Overloaded, Unavailable
+from pydanube.errors import (
+    Conflict,
+    Corruption,
+    InvalidRequest,
+    NotSupported,
+    Overloaded,
+    Unavailable,
+)
 from pydanube.metadata import local_store
 from pydanube.metadata.local_format import log_name
 from pydanube.metadata.local_store import LocalMetadataStore
