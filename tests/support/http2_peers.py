@@ -41,7 +41,8 @@ def split_frames(data):
         length_and_kind, flags, stream_id = FRAME_HEADER.unpack_from(data, position)
         end = position + 9 + (length_and_kind >> 8)
         assert end <= len(data), "a frame is cut"
-        frames.append(Frame(length_and_kind & 0xFF, flags, stream_id, data[position + 9 : end]))
+        payload = data[position + 9 : end]
+        frames.append(Frame(length_and_kind & 0xFF, flags, stream_id & 0x7FFF_FFFF, payload))
         position = end
     return frames
 

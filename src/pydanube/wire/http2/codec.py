@@ -142,6 +142,8 @@ class Codec(Incoming[AnyStream]):
         window.left -= length
         if window.left < window.low:
             self._refill_window()
+        if flags & PADDED:
+            start, end = unpadded(data, start, end)
         stream = self.streams.get(stream_id)
         if stream is None or stream.remote_closed:
             self._check_late_frame(stream_id, ErrorCode.STREAM_CLOSED)
@@ -149,8 +151,6 @@ class Codec(Incoming[AnyStream]):
         stream.receive_left -= length
         if stream.receive_left < 0:
             raise StreamFault(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "it was not given the room")
-        if flags & PADDED:
-            start, end = unpadded(data, start, end)
         if flags & END_STREAM:
             stream.remote_closed = True
         elif start == end:

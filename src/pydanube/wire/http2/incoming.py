@@ -197,6 +197,8 @@ class Incoming(Outgoing[AnyStream]):
         self._on_settings(flags, stream_id, data, start, end)
 
     def _on_headers(self, flags: int, stream_id: int, data: bytes, start: int, end: int) -> None:
+        if not stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "HEADERS names no stream")
         self._depends_on_itself = False
         if flags & PADDED:
             start, end = unpadded(data, start, end)

@@ -15,7 +15,9 @@ from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_connection import Registry, ServerConnection
 from pydanube.wire.http2.tls import REFRESH_SECONDS, TlsFiles
 
-TICK_SECONDS: Final = 1.0
+TICK_SECONDS_MAX: Final = 1.0
+FAREWELL_SECONDS: Final = 1.0
+"""How long clients may take to close after the server has cut their calls off."""
 _BACKLOG: Final = 1_024
 
 _log = get_logger(__name__)
@@ -34,6 +36,7 @@ class Http2Server(Server, Registry):
         self._all_gone = asyncio.Event()
         self._all_gone.set()
         self._ticking: Timer | None = None
+        self._tick_seconds = min(TICK_SECONDS_MAX, *_time_limits(limits))
         self._listener: asyncio.Server
         self._port = 0
 
@@ -109,7 +112,7 @@ class Http2Server(Server, Registry):
         await self._scope.close()
         for connection in list(self._connections):
             connection.cut()
-        await self._wait_until_gone(TICK_SECONDS)
+        await self._wait_until_gone(FAREWELL_SECONDS)
         for connection in list(self._connections):
             connection.abort()
         await self._listener.wait_closed()
@@ -124,13 +127,26 @@ class Http2Server(Server, Registry):
             self._all_gone.clear()
 
     def _tick_later(self) -> None:
-        self._ticking = self._clock.call_later(TICK_SECONDS, self._tick)
+        self._ticking = self._clock.call_later(self._tick_seconds, self._tick)
 
     def _tick(self) -> None:
         now_ms = self._clock.monotonic_ms()
         for connection in list(self._connections):
             connection.tick(now_ms)
         self._tick_later()
+
+
+def _time_limits(limits: Http2Limits) -> list[float]:
+    """Return how often to look, so that no limit is missed by more than a quarter."""
+    seconds = (
+        limits.handshake_seconds_max,
+        limits.first_request_seconds_max,
+        limits.request_seconds_max,
+        limits.outgoing_seconds_max,
+        limits.idle_seconds_max,
+        limits.ping_seconds_max,
+    )
+    return [limit / 4 for limit in seconds]
 
 
 def _report(name: str, failure: BaseException) -> None:

@@ -64,6 +64,11 @@ class ServerCodec(Replies):
         self._held_bytes = 0
         self._message_bytes_max = limits.message_bytes_max
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What is held of frames, header blocks and requests whose ends have not arrived."""
+        return len(self._cut) + len(self._block) + self._held_bytes
+
     @override
     def _block_arrived(self, stream_id: int, end_stream: int, block: bytes) -> None:
         if stream_id <= self._last_stream_id or not stream_id & 1:

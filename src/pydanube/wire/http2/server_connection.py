@@ -10,12 +10,13 @@ from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode
-from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.limits import KIB, Http2Limits
 from pydanube.wire.http2.server_calls import ServerCalls
 from pydanube.wire.http2.transports import configure, peer_name, speaks_http2, write_all
 
-FAREWELL_MS: Final = 5_000
-"""How long a peer may take to read our last words."""
+FAREWELL_MS: Final = 1_000
+FAREWELL_BYTES: Final = 1024 * KIB
+"""How long a peer may take to read our last words, and how much it may still say meanwhile."""
 
 _log = get_logger(__name__)
 
@@ -48,6 +49,7 @@ class ServerConnection(asyncio.Protocol):
         self._registry = registry
         self._flush_is_due = False
         self._farewell_ms: int | None = None
+        self._farewell_bytes = 0
         self.peer = ""
         self.address = ""
 
@@ -69,9 +71,17 @@ class ServerConnection(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
+        if self._farewell_ms is not None:
+            self._ignore(data)
+            return
         self._codec.receive(data, self._clock.monotonic_ms())
         if self._codec.out or self._codec.finished:
             self._flush()
+
+    def _ignore(self, data: bytes) -> None:
+        self._farewell_bytes += len(data)
+        if self._farewell_bytes > FAREWELL_BYTES:
+            self._transport.abort()
 
     @override
     def pause_writing(self) -> None:
@@ -125,6 +135,14 @@ class ServerConnection(asyncio.Protocol):
             fault = self._codec.fault
             if fault is not None:
                 _log.info("a connection was given up", peer=self.peer, reason=str(fault))
+            self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        """Close our side, and the other when the peer has read why, or takes too long."""
+        # Closing both at once would make the kernel drop what the peer has not read yet.
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
             self._transport.close()
 
     def _check_transport(self) -> None:
