@@ -18,9 +18,11 @@ ROOT = Path(__file__).parents[2]
 RELIABLE = pytest.mark.parametrize("reliable", [True, False], ids=["reliable", "best-effort"])
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("wheel") / "data") as broker:
+@pytest.fixture(scope="module", params=["http2", "grpcio"])
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("wheel") / "data", engine=request.param) as broker:
         yield broker
         assert broker.terminate() == 0, broker.log_tail()
 

@@ -1,0 +1,110 @@
+"""A cursor's promise: an ack is answered after what it settled is durable, and not before."""
+
+import asyncio
+
+from pydanube.errors import DanubeError, Overloaded, Unavailable
+from pydanube.model.ids import SubscriptionId
+from pydanube.model.progress import ProgressChange
+from pydanube.runtime.randomness import Randomness
+from pydanube.runtime.simulation.clock import SimulatedClock
+from pydanube.runtime.simulation.loop import run_simulated
+from pydanube.subscriptions.cursor import Cursor, Done
+
+
+class Log:
+    """Takes changes and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.changes: list[ProgressChange] = []
+        self.answers: list[Done] = []
+
+    def append_progress(
+        self, subscription: SubscriptionId, change: ProgressChange, done: Done
+    ) -> None:
+        self.changes.append(change)
+        self.answers.append(done)
+
+
+def cursor_over(log: Log) -> Cursor:
+    return Cursor(SubscriptionId(1), log, SimulatedClock())
+
+
+def test_what_one_tick_settles_is_one_change() -> None:
+    async def main(_: Randomness) -> None:
+        log = Log()
+        cursor = cursor_over(log)
+        cursor.settle(0, 3)
+        cursor.settle(3, 4)
+        cursor.count(7, 8, 2)
+        await asyncio.sleep(0)
+        assert log.changes == [ProgressChange(((0, 4),), ((7, 8, 2),))]
+
+    run_simulated(main, 1)
+
+
+def test_an_ack_is_answered_after_the_sync_that_covers_it() -> None:
+    async def main(_: Randomness) -> None:
+        log = Log()
+        cursor = cursor_over(log)
+        answers: list[DanubeError | None] = []
+        cursor.settle(0, 1)
+        cursor.when_durable(answers.append)
+        await asyncio.sleep(0)
+        assert answers == []
+        log.answers[0](None)
+        assert answers == [None]
+
+    run_simulated(main, 1)
+
+
+def test_an_ack_that_settles_nothing_new_waits_for_what_is_on_its_way() -> None:
+    async def main(_: Randomness) -> None:
+        log = Log()
+        cursor = cursor_over(log)
+        answers: list[DanubeError | None] = []
+        cursor.settle(0, 1)
+        await asyncio.sleep(0)
+        cursor.when_durable(answers.append)  # A repeated ack of the same message.
+        assert answers == []
+        log.answers[0](None)
+        assert answers == [None]
+        cursor.when_durable(answers.append)
+        assert answers == [None, None]
+
+    run_simulated(main, 1)
+
+
+def test_a_failed_journal_is_told_to_whoever_waits() -> None:
+    async def main(_: Randomness) -> None:
+        log = Log()
+        cursor = cursor_over(log)
+        answers: list[DanubeError | None] = []
+        cursor.settle(0, 1)
+        cursor.when_durable(answers.append)
+        await asyncio.sleep(0)
+        failure = Unavailable("the journal has stopped")
+        log.answers[0](failure)
+        assert answers == [failure]
+
+    run_simulated(main, 1)
+
+
+def test_a_change_that_was_not_taken_is_offered_again_before_later_ones() -> None:
+    async def main(_: Randomness) -> None:
+        log = Log()
+        cursor = cursor_over(log)
+        answers: list[DanubeError | None] = []
+        cursor.settle(0, 1)
+        cursor.count(5, 6, 1)
+        cursor.when_durable(answers.append)
+        await asyncio.sleep(0)
+        log.answers[0](Overloaded("full"))
+        cursor.settle(2, 3)
+        cursor.count(5, 6, 2)
+        await asyncio.sleep(1)
+        assert log.changes[1:] == [ProgressChange(((0, 1), (2, 3)), ((5, 6, 1), (5, 6, 2)))]
+        assert answers == []
+        log.answers[1](None)
+        assert answers == [None]
+
+    run_simulated(main, 1)
