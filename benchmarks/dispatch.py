@@ -31,7 +31,7 @@ def messages_per_second(
 ) -> float:
     """Return the rate when `batch` messages at a time become available and are acked."""
     settings = DispatchSettings(window=window, policy=FailurePolicy())
-    dispatcher = create_dispatcher(kind, True, Progress(Offset(0)), settings)
+    dispatcher = create_dispatcher(kind, True, Progress(Offset(0)), settings, Offset(0))
     handle = dispatcher.handle
     for consumer in range(1, CONSUMERS + 1):
         handle(ConsumerJoined(ConsumerId(consumer), CREDIT), 0)

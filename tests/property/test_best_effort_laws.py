@@ -42,7 +42,7 @@ def test_shared_consumers_get_as_many_as_one_by_one(credits: list[int], batches:
     settings = DispatchSettings(window=10_000, policy=FailurePolicy())
     for dispatcher in (
         BestEffortSharedDispatcher(Progress(Offset(0))),
-        SharedDispatcher(Progress(Offset(0)), settings),
+        SharedDispatcher(Progress(Offset(0)), settings, Offset(0)),
     ):
         for consumer, credit in enumerate(credits, 1):
             dispatcher.handle(ConsumerJoined(ConsumerId(consumer), credit), 0)

@@ -15,7 +15,7 @@ from pydanube.dispatch.poison import Failure
 from pydanube.dispatch.redelivery import NEVER
 from pydanube.dispatch.reliable import ReliableDispatcher
 from pydanube.dispatch.shared import SharedDispatcher
-from pydanube.model.ids import ConsumerId
+from pydanube.model.ids import ConsumerId, Offset
 from pydanube.model.policies import SubscriptionType
 from pydanube.model.progress import Progress
 from tests.property.test_dispatch_laws import laws_of
@@ -53,10 +53,12 @@ def credit_is_ignored(base: Any) -> Bug:
 
 
 def settled_messages_are_redelivered(base: Any) -> Bug:
-    def _settle_known(self: Any, start: int, end: int) -> None:
-        for at, to, attempts in self._in_flight.take(start, end):
+    def _settle_known(self: Any, start: int, end: int) -> Any:
+        pieces = self._in_flight.take(start, end)
+        for at, to, attempts in pieces:
             self._settled.add(at, to)
             self._make_ready(at, to, attempts)
+        return pieces
 
     return {"_settle_known": _settle_known}
 
@@ -70,12 +72,17 @@ def attempts_are_not_kept(base: Any) -> Bug:
 
 
 def late_acks_are_ignored(base: Any) -> Bug:
-    def _settle_known(self: Any, start: int, end: int) -> None:
+    def _settle_known(self: Any, start: int, end: int) -> Any:
         pieces = self._in_flight.take(start, end)
         if pieces:
             self._settle(pieces)
+        return pieces
 
     return {"_settle_known": _settle_known}
+
+
+def acks_from_before_a_restart_are_ignored(base: Any) -> Bug:
+    return {"_settle_seen_before": lambda self, start, end, settled: None}
 
 
 def retries_never_wake(base: Any) -> Bug:
@@ -105,9 +112,11 @@ def leaving_takes_back_from_everybody(base: Any) -> Bug:
 
 
 def restarts_forget_what_is_settled(base: Any) -> Bug:
-    def __init__(self: Any, progress: Progress, start_settings: DispatchSettings) -> None:
+    def __init__(
+        self: Any, progress: Progress, start_settings: DispatchSettings, seen_end: Offset
+    ) -> None:
         forgetful = Progress(progress.cursor, (), progress.attempts)
-        base.__init__(self, forgetful, start_settings)
+        base.__init__(self, forgetful, start_settings, seen_end)
 
     return {"__init__": __init__}
 
@@ -185,7 +194,6 @@ EVERYWHERE = [
     leaving_loses_messages,
     restarts_forget_what_is_settled,
     poison_is_dropped_whatever_the_policy,
-    failed_dead_letters_count_as_stored,
     new_policies_wait_for_the_next_failure,
 ]
 PLANTED: list[tuple[SubscriptionType, Callable[[Any], Bug]]] = [
@@ -193,6 +201,10 @@ PLANTED: list[tuple[SubscriptionType, Callable[[Any], Bug]]] = [
     *(("KeyShared", bug) for bug in EVERYWHERE),
     ("Shared", leaving_takes_back_from_everybody),
     ("KeyShared", leaving_takes_back_from_everybody),
+    # In code that all kinds share; this one is found soonest.
+    ("Exclusive", failed_dead_letters_count_as_stored),
+    ("Shared", acks_from_before_a_restart_are_ignored),
+    ("KeyShared", acks_from_before_a_restart_are_ignored),
     ("KeyShared", nacks_release_the_key),
     ("KeyShared", settling_does_not_release_the_key),
     ("KeyShared", absent_consumers_keep_their_keys),
@@ -204,8 +216,10 @@ def live_through(kind: SubscriptionType, bug: Callable[[Any], Bug], examples: in
     base = DISPATCHERS[kind]
     broken: Any = type("Broken", (base,), bug(base))
 
-    def factory(_: SubscriptionType, progress: Progress, start: DispatchSettings) -> Dispatcher:
-        made: Dispatcher = broken(progress, start)
+    def factory(
+        _: SubscriptionType, progress: Progress, start: DispatchSettings, seen_end: Offset
+    ) -> Dispatcher:
+        made: Dispatcher = broken(progress, start, seen_end)
         return made
 
     run_state_machine_as_test(

@@ -96,7 +96,7 @@ class Transcript:
         options = [word for word in words if word != "best-effort"]
         self.settings = _settings(DispatchSettings(window=10, policy=FailurePolicy()), options)
         self.dispatcher = create_dispatcher(
-            kind, self.is_reliable, Progress(Offset(0)), self.settings
+            kind, self.is_reliable, Progress(Offset(0)), self.settings, Offset(0)
         )
         yield from ()
 
@@ -173,7 +173,10 @@ class Transcript:
 
     def do_restart(self) -> Iterator[str]:
         progress = self.folded.whole()
-        self.dispatcher = create_dispatcher(self.kind, self.is_reliable, progress, self.settings)
+        seen_end = Offset(len(self.keys))
+        self.dispatcher = create_dispatcher(
+            self.kind, self.is_reliable, progress, self.settings, seen_end
+        )
         yield f"resume at {progress.cursor}"
         yield from self.feed(Available(Offset(len(self.keys))))
 

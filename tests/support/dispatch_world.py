@@ -40,7 +40,7 @@ from pydanube.model.policies import SubscriptionType
 from pydanube.model.progress import Progress, ProgressChange
 from pydanube.storage.journal.progress import FoldedProgress
 
-Factory = Callable[[SubscriptionType, Progress, DispatchSettings], Dispatcher]
+Factory = Callable[[SubscriptionType, Progress, DispatchSettings, Offset], Dispatcher]
 
 ABSENCE_MS = 3_000
 START = Offset(100)
@@ -48,9 +48,9 @@ START = Offset(100)
 
 
 def make_reliable(
-    kind: SubscriptionType, progress: Progress, settings: DispatchSettings
+    kind: SubscriptionType, progress: Progress, settings: DispatchSettings, seen_end: Offset
 ) -> Dispatcher:
-    return create_dispatcher(kind, True, progress, settings)
+    return create_dispatcher(kind, True, progress, settings, seen_end)
 
 
 @dataclass
@@ -105,7 +105,8 @@ class World:
     def __post_init__(self) -> None:
         self.folded = FoldedProgress(Progress(START))
         self.first_seen_below = int(START)
-        self.dispatcher = self.factory(self.kind, Progress(START), self.settings)
+        self.seen_end = int(START)
+        self.dispatcher = self.factory(self.kind, Progress(START), self.settings, START)
         self.known_attempts: dict[int, int] = {}
         self.may_settle: set[int] = set()
         self.must_settle: set[int] = set()
@@ -150,7 +151,9 @@ class World:
         self.feed(Drained(ConsumerId(consumer), count))
 
     def ack(self, start: int, end: int) -> None:
-        self.must_settle = {offset for offset in self.held if start <= offset < end}
+        # What was published before a restart may have been delivered before it.
+        seen = set(self.held) | set(range(START, self.seen_end)) - self.settled
+        self.must_settle = {offset for offset in seen if start <= offset < end}
         self.feed(Acked(Offset(start), Offset(end)))
 
     def nack(self, start: int, end: int, delay_ms: int = 0) -> None:
@@ -211,7 +214,8 @@ class World:
         self.read_asked = None
         self.read_was_empty = False
         self.first_seen_below = int(START)
-        self.dispatcher = self.factory(self.kind, progress, self.settings)
+        self.seen_end = self.end
+        self.dispatcher = self.factory(self.kind, progress, self.settings, Offset(self.end))
         self.feed(Available(Offset(self.end)))
 
     def heal(self, filters: dict[int, tuple[str, ...]]) -> None:

@@ -226,11 +226,11 @@ class Broker:
         self.admin_gate.close()
         if self._serving is not None:
             self._serving.topics.drain()
-            await self._serving.storage.flush()
+            await _flush(self._serving.storage)
             self._serving.topics.close()
             # Acks of this very moment are journaled by the event loop's next turn.
             await self._machine.clock.sleep(0)
-            await self._serving.storage.flush()
+            await _flush(self._serving.storage)
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""
@@ -254,6 +254,14 @@ class Broker:
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         _log.error("a task failed", error=error, task=name)
+
+
+async def _flush(storage: Storage) -> None:
+    try:
+        await storage.flush()
+    except Unavailable as error:
+        # Whoever waits for the journal has been told; the next start finds what is durable.
+        _log.warning("stopping without the journal", cause=str(error))
 
 
 def _topic_settings(config: BrokerConfig, broker_url: str) -> TopicSettings:

@@ -40,8 +40,8 @@ class KeySharedDispatcher(ReliableDispatcher):
     wanted only by a consumer who is away waits.
     """
 
-    def __init__(self, progress: Progress, settings: DispatchSettings) -> None:
-        super().__init__(progress, settings)
+    def __init__(self, progress: Progress, settings: DispatchSettings, seen_end: Offset) -> None:
+        super().__init__(progress, settings, seen_end)
         self._members: dict[ConsumerId, KeyMember] = {}
         self._open: dict[ConsumerId, KeyMember] = {}
         """Those with room."""

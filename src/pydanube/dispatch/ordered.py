@@ -7,7 +7,7 @@ from typing_extensions import override
 from pydanube.dispatch.events import ConsumerJoined, DispatchSettings, KeysRead
 from pydanube.dispatch.members import Member
 from pydanube.dispatch.reliable import ReliableDispatcher
-from pydanube.model.ids import ConsumerId
+from pydanube.model.ids import ConsumerId, Offset
 from pydanube.model.progress import Progress
 
 
@@ -18,8 +18,8 @@ class OrderedDispatcher(ReliableDispatcher):
     go on.
     """
 
-    def __init__(self, progress: Progress, settings: DispatchSettings) -> None:
-        super().__init__(progress, settings)
+    def __init__(self, progress: Progress, settings: DispatchSettings, seen_end: Offset) -> None:
+        super().__init__(progress, settings, seen_end)
         self._members: dict[ConsumerId, Member] = {}
 
     @abstractmethod

@@ -51,10 +51,14 @@ class ReliableDispatcher(ABC):
     or settled. Every offset below the cursor is settled, and no settled one is delivered again.
     What is in flight, waiting or on its way to the dead-letter topic never grows beyond the
     window; what is exhausted and blocked is left out, since it may stay for ever.
+
+    Messages below `seen_end` may have been delivered before this dispatcher was made: whoever got
+    one then may ack it now, before it is delivered again.
     """
 
-    def __init__(self, progress: Progress, settings: DispatchSettings) -> None:
+    def __init__(self, progress: Progress, settings: DispatchSettings, seen_end: Offset) -> None:
         self._settings = settings
+        self._seen_end = seen_end
         self._now_ms = 0
         self._end = 0
         self._settled = Settled(progress.cursor, RangeSet(progress.settled))
@@ -77,7 +81,9 @@ class ReliableDispatcher(ABC):
             case Available():
                 self._end = max(self._end, event.end)
             case Acked():
-                self._settle_known(event.start, event.end)
+                settled = self._settle_known(event.start, event.end)
+                if event.start < self._seen_end:
+                    self._settle_seen_before(event.start, event.end, settled)
             case Drained():
                 self._drain(event.consumer, event.count)
             case Nacked():
@@ -202,8 +208,8 @@ class ReliableDispatcher(ABC):
         if attempt > 1:
             self._actions.append(Observed("redelivery", count))
 
-    def _settle_known(self, start: int, end: int) -> None:
-        """Settle what was delivered, wherever it is now; all other offsets are ignored."""
+    def _settle_known(self, start: int, end: int) -> list[Known[int]]:
+        """Settle what was delivered, wherever it is now, and return it; ignore all else."""
         pieces = self._in_flight.take(start, end)
         if self._retries.count:
             pieces += self._retries.take(start, end)
@@ -211,6 +217,12 @@ class ReliableDispatcher(ABC):
             pieces += self._exhausted.take(start, end)
         if pieces:
             self._settle(pieces)
+        return pieces
+
+    def _settle_seen_before(self, start: int, end: int, settled: list[Known[int]]) -> None:
+        """Settle the rest of an ack, as far as somebody may have got it before the restart."""
+        if self._settled.cursor < end and _count(settled) < end - start:
+            self._settle_undelivered(start, min(end, self._seen_end))
 
     def _settle(self, pieces: list[Known[int]]) -> None:
         """Settle messages that are in no other place any more."""
@@ -222,6 +234,9 @@ class ReliableDispatcher(ABC):
 
     def _skip(self, start: int, end: int) -> None:
         self._settle_known(start, end)
+        self._settle_undelivered(start, end)
+
+    def _settle_undelivered(self, start: int, end: int) -> None:
         for at, to, _ in self._take_undelivered(start, end):
             self._settled.add(at, to)
             self._actions.append(_SETTLE(at, to))

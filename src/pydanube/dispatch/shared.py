@@ -7,6 +7,7 @@ from typing_extensions import override
 from pydanube.dispatch.events import DispatchSettings
 from pydanube.dispatch.members import Member
 from pydanube.dispatch.ordered import OrderedDispatcher
+from pydanube.model.ids import Offset
 from pydanube.model.progress import Progress
 
 
@@ -18,8 +19,8 @@ class SharedDispatcher(OrderedDispatcher):
     batches. A consumer without room is passed over, and delays nobody.
     """
 
-    def __init__(self, progress: Progress, settings: DispatchSettings) -> None:
-        super().__init__(progress, settings)
+    def __init__(self, progress: Progress, settings: DispatchSettings, seen_end: Offset) -> None:
+        super().__init__(progress, settings, seen_end)
         self._turns: deque[Member] = deque()
         """Everybody with room, whose turn it is first."""
 

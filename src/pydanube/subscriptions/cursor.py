@@ -28,7 +28,7 @@ class Cursor:
     """Gathers what is settled and counted, and journals it once per tick.
 
     `when_durable` answers after everything recorded before the call is durable, so that an ack
-    answered with OK is never forgotten.
+    answered with OK is never forgotten. Once a record was lost, it answers with that for ever.
     """
 
     def __init__(self, subscription: SubscriptionId, log: ProgressLog, clock: Clock) -> None:
@@ -41,6 +41,7 @@ class Cursor:
         self._scheduled = False
         self._unsynced = 0
         self._after_sync: list[Done] = []
+        self._failure: DanubeError | None = None
 
     def settle(self, start: int, end: int) -> None:
         """Record that these messages are done."""
@@ -59,7 +60,7 @@ class Cursor:
         elif self._unsynced:
             self._after_sync.append(done)
         else:
-            done(None)
+            done(self._failure)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -85,12 +86,13 @@ class Cursor:
         if isinstance(error, Overloaded):
             self._offer_again(change, waiting)
             return
+        self._failure = self._failure or error
         for done in waiting:
-            done(error)
+            done(self._failure)
         if not self._unsynced:
             after, self._after_sync = self._after_sync, []
             for done in after:
-                done(error)
+                done(self._failure)
 
     def _offer_again(self, change: ProgressChange, waiting: list[Done]) -> None:
         """Gather what was not taken behind nothing and before all that came since."""

@@ -25,9 +25,10 @@ class Step(Enum):
 
 _TRANSITIONS: dict[tuple[TopicState, Step], TopicState] = {
     (TopicState.ACTIVE, Step.DRAIN): TopicState.DRAINING,
-    # Draining twice happens when a broker stops while a topic is being deleted.
-    (TopicState.DRAINING, Step.DRAIN): TopicState.DRAINING,
     (TopicState.DRAINING, Step.CLOSE): TopicState.CLOSED,
+    # A broker that stops drains and closes what is just being deleted once more.
+    (TopicState.CLOSED, Step.DRAIN): TopicState.CLOSED,
+    (TopicState.CLOSED, Step.CLOSE): TopicState.CLOSED,
 }
 
 

@@ -119,7 +119,8 @@ class Registration:
                 self._restore_subscription(topic, name, subscription)
 
     def _restore_subscription(self, topic: Topic, name: str, record: SubscriptionRecord) -> None:
-        subscription = self._add_subscription(topic, name, record)
+        seen_end = topic.log.durable_end if topic.log is not None else Offset(0)
+        subscription = self._add_subscription(topic, name, record, seen_end)
         subscription.idle_since_ms = self._clock.monotonic_ms()
         for consumer_name, known in self._catalog.consumers(topic.name, name):
             consumer = Consumer(known.id, consumer_name, known.filters)
@@ -331,10 +332,10 @@ class Registration:
         subscription_id = SubscriptionId(await self._catalog.subscription_ids.take())
         record = SubscriptionRecord(id=subscription_id, kind=kind, start=start)
         await self._catalog.put_subscription(topic.name, name, record)
-        return self._add_subscription(topic, name, record)
+        return self._add_subscription(topic, name, record, Offset(0))
 
     def _add_subscription(
-        self, topic: Topic, name: str, record: SubscriptionRecord
+        self, topic: Topic, name: str, record: SubscriptionRecord, seen_end: Offset
     ) -> Subscription:
         progress = Progress(Offset(record.start))
         if topic.is_reliable:
@@ -345,7 +346,7 @@ class Registration:
                 storage.create_progress(record.id, progress.cursor, lambda error: None)
             progress = recovered or progress
         settings = self.dispatch_settings(topic, name)
-        return topic.add_subscription(record.id, name, record.kind, progress, settings)
+        return topic.add_subscription(record.id, name, record.kind, progress, settings, seen_end)
 
     async def _leave_exclusive(self, topic: Topic, subscription: Subscription) -> None:
         # Whoever held it is gone, or the newcomer would not have been admitted.

@@ -173,8 +173,12 @@ class Topic:
         kind: SubscriptionType,
         progress: Progress,
         settings: DispatchSettings,
+        seen_end: Offset,
     ) -> Subscription:
-        """Let a subscription see this topic's messages from its progress on."""
+        """Let a subscription see this topic's messages from its progress on.
+
+        Its consumers may have got messages below `seen_end` before a restart.
+        """
         context = self._context
         cursor = None
         if self.log is not None:
@@ -187,7 +191,7 @@ class Topic:
             subscription_id,
             name,
             kind,
-            create_dispatcher(kind, self.is_reliable, progress, settings),
+            create_dispatcher(kind, self.is_reliable, progress, settings, seen_end),
             SubscriptionContext(
                 clock=context.clock,
                 tasks=context.tasks,
@@ -240,14 +244,17 @@ class Topic:
     # Dead letters.
 
     def _store_dead_letter(self, subscription: Subscription, action: DeadLetter) -> None:
+        # Now, for the policy that decided this may be another one in a moment.
+        target = self._settings[subscription.name].policy.dead_letter_topic
+        assert target is not None, "the policy asks for a dead-letter topic"
         self._context.tasks.start(
-            self._send_dead_letter(subscription, action), f"dead letter of {self.name}"
+            self._send_dead_letter(subscription, action, target), f"dead letter of {self.name}"
         )
 
-    async def _send_dead_letter(self, subscription: Subscription, action: DeadLetter) -> None:
-        target = self._settings[subscription.name].policy.dead_letter_topic
+    async def _send_dead_letter(
+        self, subscription: Subscription, action: DeadLetter, target: str
+    ) -> None:
         try:
-            assert target is not None, "the policy asks for a dead-letter topic"
             message = await self._read_one(action.offset)
             origin = DeadLetterOrigin(
                 topic=self.name,
