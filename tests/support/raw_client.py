@@ -1,10 +1,10 @@
 """A client that hides nothing: one connection, every field by hand, every status visible."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, TypeVar
 
+import grpc
 from google.protobuf.message import Message
 
 from pydanube.wire.calls import CallRefused, Channel, StatusCode
@@ -13,6 +13,7 @@ from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.services import Method, invoke
 from pydanube.wire.grpcio.channel import GrpcioChannel
+from pydanube.wire.grpcio.codes import OUR_CODES
 
 CALL_SECONDS_MAX = 30.0
 WAIT_SECONDS_MAX = 20.0
@@ -30,23 +31,28 @@ Response = TypeVar("Response", bound=Message)
 class Stream:
     """One ReceiveMessages call, read by a task so that nothing waits for the test to look."""
 
-    def __init__(self, channel: Channel, consumer_id: int) -> None:
-        request = api.ReceiveRequest(request_id=7, consumer_id=consumer_id).SerializeToString()
+    def __init__(self, channel: GrpcioChannel, consumer_id: int) -> None:
         self.consumer_id = consumer_id
-        self._replies = channel.stream(services.RECEIVE_MESSAGES.path, request)
+        request = api.ReceiveRequest(request_id=7, consumer_id=consumer_id).SerializeToString()
+        # Not through `channel.stream`, which shows neither headers nor the moment of the call.
+        self._call = channel._open().unary_stream(services.RECEIVE_MESSAGES.path)(request)
         self._arrived: asyncio.Queue[api.StreamMessage | None] = asyncio.Queue()
-        self._ended: asyncio.Future[CallRefused | None] = asyncio.get_running_loop().create_future()
-        self._reading = asyncio.create_task(self._read(self._replies))
+        self._ended: asyncio.Future[StatusCode] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read())
 
-    async def _read(self, replies: AsyncIterator[bytes]) -> None:
-        outcome: CallRefused | None = None
+    async def _read(self) -> None:
+        outcome = StatusCode.OK
         try:
-            async for reply in replies:
+            async for reply in self._call:
                 self._arrived.put_nowait(api.StreamMessage.FromString(reply))
-        except CallRefused as refused:
-            outcome = refused
+        except grpc.aio.AioRpcError as error:
+            outcome = OUR_CODES[error.code()]
         self._ended.set_result(outcome)
         self._arrived.put_nowait(None)
+
+    async def opened(self) -> None:
+        """Wait for the headers: the broker has let the stream in."""
+        await asyncio.wait_for(self._call.initial_metadata(), WAIT_SECONDS_MAX)
 
     @property
     def is_open(self) -> bool:
@@ -84,11 +90,11 @@ class Stream:
 
     async def ended(self, seconds_max: float = WAIT_SECONDS_MAX) -> StatusCode:
         """Wait until the broker ends the stream; return how."""
-        outcome = await asyncio.wait_for(asyncio.shield(self._ended), seconds_max)
-        return StatusCode.OK if outcome is None else outcome.code
+        return await asyncio.wait_for(asyncio.shield(self._ended), seconds_max)
 
     async def close(self) -> None:
         """Go away, as a client that cancels the call."""
+        self._call.cancel()
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
 
@@ -191,7 +197,10 @@ class RawClient:
         kind: int = EXCLUSIVE,
         **fields: Any,
     ) -> Stream:
-        return self.open(await self.subscribe(topic, subscription, name, kind, **fields))
+        """Subscribe and open the stream; return once the broker has let it in."""
+        stream = self.open(await self.subscribe(topic, subscription, name, kind, **fields))
+        await stream.opened()
+        return stream
 
     async def ack(self, message: api.StreamMessage, subscription: str = "s") -> None:
         request = api.AckRequest(

@@ -64,7 +64,11 @@ class RunningBroker:
     async def close(self) -> None:
         for client in self._clients:
             await client.close()
-        await self.stop()
+        stopping = asyncio.create_task(self.stop())
+        while not stopping.done():
+            self.clock.advance(1)  # Nobody is connected whose last calls must be waited for.
+            await asyncio.wait([stopping], timeout=0.01)
+        await stopping
 
     def client(self) -> RawClient:
         """Return a client with a connection of its own."""

@@ -15,6 +15,7 @@ from pydanube.wire.calls import Engine, HandlerTable, Server
 
 GRACE_SECONDS = 5.0
 """How long calls that are under way may take to end when the broker stops."""
+LAST_CALLS_SECONDS = 0.1
 
 _log = get_logger(__name__)
 
@@ -118,6 +119,9 @@ class BrokerServer:
         """Refuse new messages, finish and sync what was accepted, then close everything."""
         try:
             await self._broker.drain()
+            # Calls on their way meet the closed gate, which makes clients come back. A stopping
+            # server would cancel them, and clients take that for the end.
+            await self._machine.clock.sleep(LAST_CALLS_SECONDS)
         finally:
             await self._close()
 

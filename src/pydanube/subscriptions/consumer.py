@@ -23,12 +23,12 @@ class ConsumerStream:
         self.consumer = consumer
         self._end: StreamEnded | None = None
 
-    async def next(self, count_max: int) -> list[Delivery]:
+    async def next(self, count_max: int, bytes_max: int) -> list[Delivery]:
         """Wait for deliveries and take some; raises StreamEnded."""
         while True:
             if self._end is not None:
                 raise self._end
-            deliveries = self.consumer.outbox.take_nowait(count_max)
+            deliveries = self.consumer.outbox.take_nowait(count_max, bytes_max)
             if deliveries:
                 return deliveries
             await self.consumer.outbox.wait()

@@ -64,15 +64,19 @@ class Outbox:
         self._pinned_bytes = 0
         self.message_count = 0
 
-    def take_nowait(self, count_max: int) -> list[Delivery]:
-        """Take deliveries of about `count_max` messages together; at least one if there is any."""
+    def take_nowait(self, count_max: int, bytes_max: int) -> list[Delivery]:
+        """Take deliveries of about so many messages together; at least one if there is any.
+
+        What is taken is gone: of best-effort messages no more than can be sent at once.
+        """
         taken: list[Delivery] = []
-        count = 0
-        while self._deliveries and count < count_max:
+        count = pinned = 0
+        while self._deliveries and count < count_max and pinned < bytes_max:
             delivery = self._deliveries.popleft()
             count += delivery.count
-            self._pinned_bytes -= _pinned_bytes(delivery)
+            pinned += _pinned_bytes(delivery)
             taken.append(delivery)
+        self._pinned_bytes -= pinned
         self.message_count -= count
         return taken
 

@@ -24,7 +24,8 @@ REFUSAL_PAUSE_SECONDS = 1.0
 HELD_POLL_SECONDS = 1.0
 _GROUP_MESSAGES_MAX = 256
 _GROUP_BYTES_MAX = 512 * 1024
-_OFFSET_MAX = 2**63 - 1
+_REASON_CHARACTERS_MAX = 1024
+"""A reason ends up in the dead letter, which clients must still be able to read."""
 
 _KINDS: dict[int, SubscriptionType] = {0: "Exclusive", 1: "Shared", 2: "Failover", 3: "KeyShared"}
 
@@ -99,7 +100,7 @@ class ConsumerServicer:
         metrics = topic_metrics.subscription(registered.subscription.name)
         try:
             while True:
-                deliveries = await stream.next(_GROUP_MESSAGES_MAX)
+                deliveries = await stream.next(_GROUP_MESSAGES_MAX, _GROUP_BYTES_MAX)
                 async for group in self._groups(registered, deliveries):
                     yield group
                     registered.subscription.drained(stream, len(group))
@@ -179,7 +180,7 @@ class ConsumerServicer:
         except (CallRefused, DanubeError) as error:
             _refuse(reply, error)
             return
-        reason = request.reason if request.HasField("reason") else None
+        reason = request.reason[:_REASON_CHARACTERS_MAX] if request.HasField("reason") else None
         subscription.nack(start, Offset(start + 1), request.delay_ms, reason)
         reply.send(api.NackResponse(request_id=request.request_id).SerializeToString())
 
@@ -187,8 +188,6 @@ class ConsumerServicer:
 def _offset(request: api.AckRequest | api.NackRequest) -> Offset:
     if not request.HasField("msg_id"):
         raise InvalidRequest("the request has no msg_id; send back the one of the message")
-    if request.msg_id.topic_offset > _OFFSET_MAX:
-        raise InvalidRequest(f"offset {request.msg_id.topic_offset} is beyond every topic")
     return Offset(request.msg_id.topic_offset)
 
 

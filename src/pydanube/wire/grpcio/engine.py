@@ -161,6 +161,9 @@ async def _send_all(groups: AsyncIterator[Sequence[bytes]], context: _Context) -
         async for group in groups:
             for response in group:
                 await context.write(response)
+    except grpc.aio.InternalError as error:
+        # All it ever means here is that the caller's connection broke while something was sent.
+        raise CallRefused(StatusCode.CANCELLED, "the caller has gone away") from error
     finally:
         # An iterator need not be a generator; only one that can be closed is.
         close: Callable[[], Awaitable[None]] | None = getattr(groups, "aclose", None)
