@@ -1,6 +1,6 @@
-"""Writes the golden journal of the present format: python -m tests.compatibility.journal_golden.
+"""Writes golden journals of the present format: python -m tests.compatibility.journal_golden.
 
-Run once per format version; a golden journal that exists is never written again.
+Run once per format version and addition; a golden journal that exists is never written again.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from pydanube.model.progress import ProgressChange
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.storage.frames import FrameScan
+from pydanube.storage.journal.producers import ProducerStamp
 from pydanube.storage.journal.quarantine import quarantine
-from pydanube.storage.journal.records import JOURNAL_FORMAT, Kind, ProducerStamp
+from pydanube.storage.journal.records import Kind
 from tests.support.journals import DIRECTORY, Broker, broker_on, instant_disk, rotating_at
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -34,6 +35,12 @@ STAMP = ProducerStamp(
     first_sequence=2**32,
     last_sequence=2**32 + 1,
     digest=2**64 - 1,
+)
+SESSION_STAMP = ProducerStamp(
+    producer_id=ProducerId(2**64 - 1), first_sequence=0, last_sequence=0, session=True
+)
+LATER_STAMP = ProducerStamp(
+    producer_id=ProducerId(2**64 - 1), first_sequence=2, last_sequence=9, session=True
 )
 
 
@@ -63,6 +70,20 @@ async def write_golden() -> SimulatedDisk:
     return disk
 
 
+async def write_golden_producers() -> SimulatedDisk:
+    """Two files; the second one begins with what the first one's producers had sent."""
+    disk = instant_disk()
+    async with broker_on(disk, rotating_at(2000), identity="GOLDEN/1") as broker:
+        await append(broker, 1, [RICH, PLAIN], stamp=STAMP)
+        await append(broker, 1, [PLAIN], stamp=SESSION_STAMP)
+        await append(broker, 2, [PLAIN], stamp=SESSION_STAMP)
+        await append(broker, 1, [RICH])
+        await append(broker, 2, [PLAIN], stamp=LATER_STAMP)
+        for _ in range(50):  # Until the first file has its index.
+            await disk.exists(DIRECTORY)
+    return disk
+
+
 async def append(
     broker: Broker, topic: int, messages: list[Message], stamp: ProducerStamp | None = None
 ) -> None:
@@ -71,14 +92,23 @@ async def append(
     await broker.storage.flush()
 
 
+GOLDENS = {
+    "journal-format-1": write_golden,
+    "journal-format-1-producers": write_golden_producers,
+}
+
+
 async def main() -> None:
-    target = GOLDEN / f"journal-format-{JOURNAL_FORMAT}"
-    target.mkdir(parents=True)
-    disk = await write_golden()
-    for name in await disk.list_names(DIRECTORY):
-        if name.startswith("journal-"):
-            (target / name).write_bytes(disk.contents(f"{DIRECTORY}/{name}"))
-            print(target / name)
+    for directory, write in GOLDENS.items():
+        target = GOLDEN / directory
+        if target.exists():
+            continue
+        target.mkdir(parents=True)
+        disk = await write()
+        for name in await disk.list_names(DIRECTORY):
+            if name.startswith("journal-"):
+                (target / name).write_bytes(disk.contents(f"{DIRECTORY}/{name}"))
+                print(target / name)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from pydanube.model.ids import Offset, SubscriptionId, TopicId
+from pydanube.model.ids import Offset, ProducerId, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.storage.frames import Frame, FrameScan, Stop, encode_frame
 from pydanube.storage.journal.contents import JournalContents, JournalFile
 from pydanube.storage.journal.index_file import decode_index, encode_index
+from pydanube.storage.journal.producers import (
+    LastBatch,
+    ProducerStamp,
+    decode_producers,
+    encode_producers,
+)
 from pydanube.storage.journal.records import (
     BATCH_HEADER,
     JOURNAL_FORMAT,
@@ -24,10 +30,19 @@ from pydanube.storage.journal.records import (
     encode_progress,
     encode_snapshot,
 )
-from tests.compatibility.journal_golden import GOLDEN, PLAIN, RICH, STAMP
+from tests.compatibility.journal_golden import (
+    GOLDEN,
+    LATER_STAMP,
+    PLAIN,
+    RICH,
+    SESSION_STAMP,
+    STAMP,
+)
 from tests.support.journals import DIRECTORY, Broker, broker_on, instant_disk
 
-PRESENT = GOLDEN / f"journal-format-{JOURNAL_FORMAT}"
+PRESENT = sorted(GOLDEN.glob(f"journal-format-{JOURNAL_FORMAT}*"))
+FIRST = GOLDEN / "journal-format-1"
+WITH_PRODUCERS = GOLDEN / "journal-format-1-producers"
 LOST_BYTES = 880
 
 
@@ -82,6 +97,24 @@ async def test_a_journal_of_format_1_is_read(with_index: bool) -> None:
         )
 
 
+@pytest.mark.parametrize("with_index", [True, False])
+async def test_a_journal_with_producers_is_read(with_index: bool) -> None:
+    disk = await disk_with(WITH_PRODUCERS)
+    if not with_index:
+        (index,) = [n for n in await disk.list_names(DIRECTORY) if n.endswith(".index")]
+        await disk.remove(f"{DIRECTORY}/{index}")
+    async with broker_on(disk, identity="GOLDEN/1") as broker:
+        named, session = (stamp.producer_id for stamp in (STAMP, SESSION_STAMP))
+        assert known_producers(broker, 1) == {named: (STAMP, 0, 2), session: (SESSION_STAMP, 2, 1)}
+        assert known_producers(broker, 2) == {session: (LATER_STAMP, 1, 1)}
+
+
+def known_producers(broker: Broker, topic: int) -> dict[int, tuple[ProducerStamp, int, int]]:
+    producers = broker.storage.topic(TopicId(topic)).producers
+    assert all(last.time_ms > 10**12 for last in producers.values())
+    return {key: (last.stamp, last.base, last.count) for key, last in producers.items()}
+
+
 def encoded_again(frame: Frame, payload: bytes) -> bytes:
     match frame.kind:
         case Kind.FILE_HEADER:
@@ -89,6 +122,12 @@ def encoded_again(frame: Frame, payload: bytes) -> bytes:
         case Kind.SNAPSHOT:
             ((_, snapshot),) = encode_snapshot(decode_snapshot(payload))
             return snapshot
+        case Kind.PRODUCERS:
+            topics: dict[TopicId, dict[ProducerId, LastBatch]] = {}
+            for topic_id, last in decode_producers(payload):
+                topics.setdefault(topic_id, {})[last.stamp.producer_id] = last
+            (producers,) = encode_producers(topics)
+            return producers
         case Kind.BATCH:
             header = decode_batch_header(payload)
             return (
@@ -117,7 +156,7 @@ def encoded_again(frame: Frame, payload: bytes) -> bytes:
 
 def test_the_present_format_is_written_as_the_golden_journal_was() -> None:
     kinds = set()
-    for path in sorted(PRESENT.glob("*.log")):
+    for path in (path for directory in PRESENT for path in sorted(directory.glob("*.log"))):
         for frame, payload, data in frames_of(path):
             kinds.add(Kind(frame.kind))
             again = encode_frame(
@@ -134,7 +173,7 @@ def test_the_present_format_is_written_as_the_golden_journal_was() -> None:
 def test_the_golden_journal_holds_a_stamp() -> None:
     headers = [
         decode_batch_header(payload)
-        for path in PRESENT.glob("*.log")
+        for path in FIRST.glob("*.log")
         for frame, payload, _ in frames_of(path)
         if frame.kind == Kind.BATCH
     ]
@@ -142,8 +181,9 @@ def test_the_golden_journal_holds_a_stamp() -> None:
     assert {header.epoch for header in headers} == {5}
 
 
-def test_the_present_index_is_written_as_the_golden_one_was() -> None:
-    (path,) = PRESENT.glob("*.index")
+@pytest.mark.parametrize("directory", PRESENT, ids=lambda path: path.name)
+def test_the_present_index_is_written_as_the_golden_one_was(directory: Path) -> None:
+    (path,) = directory.glob("*.index")
     log = path.with_suffix(".log")
     contents = JournalContents()
     start = frames_of(log)[0][0].position

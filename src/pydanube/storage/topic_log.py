@@ -1,23 +1,24 @@
 """One topic's messages: the door through which topics append and subscriptions read."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from typing_extensions import override
 
 from pydanube.errors import DanubeError, InvalidRequest, NotFound
 from pydanube.model.batch import Batch
-from pydanube.model.ids import JournalPosition, Offset, TopicId
+from pydanube.model.ids import JournalPosition, Offset, ProducerId, TopicId
 from pydanube.model.policies import Durability
 from pydanube.runtime.clock import Clock
 from pydanube.storage.journal.contents import JournalFile, TopicIndex
+from pydanube.storage.journal.producers import LastBatch, ProducerStamp
 from pydanube.storage.journal.reader import JournalReader
-from pydanube.storage.journal.records import Kind, ProducerStamp, encode_batch_header
+from pydanube.storage.journal.records import Kind, encode_batch_header
 from pydanube.storage.journal.writer import Entry, JournalWriter
 from pydanube.storage.pieces import Piece, cut_piece
 from pydanube.storage.tail_cache import TopicTail
 
-__all__ = ["Done", "Piece", "ProducerStamp", "TopicLog"]
+__all__ = ["Done", "LastBatch", "Piece", "ProducerStamp", "TopicLog"]
 
 READ_BYTES = 1024 * 1024
 
@@ -28,7 +29,18 @@ Done = Callable[[DanubeError | None], None]
 class _Append(Entry):
     """A batch on its way into the journal."""
 
-    __slots__ = ("base", "batch", "done", "error", "log", "over")
+    __slots__ = (
+        "base",
+        "batch",
+        "done",
+        "error",
+        "in_journal",
+        "last",
+        "log",
+        "over",
+        "repeats",
+        "reported",
+    )
 
     def __init__(
         self,
@@ -38,18 +50,27 @@ class _Append(Entry):
         header: bytes,
         done: Done,
         how: Durability,
+        last: LastBatch | None,
     ) -> None:
         super().__init__(Kind.BATCH, (header, batch.data), durability=how)
         self.log = log
         self.base = base
         self.batch = batch
         self.done = done
+        self.last = last
+        self.repeats: list[Done] = []
+        """Whoever sent it again before it was answered."""
+        self.in_journal = False
+        self.reported = False
         self.over = False
         self.error: DanubeError | None = None
 
     @override
     def placed(self, position: JournalPosition, file: JournalFile) -> None:
+        self.in_journal = True
         self.log.enter(self.base, self.batch.count, position, self.size, file)
+        if self.last is not None:
+            self.log.enter_producer(self)
 
     @override
     def finished(self, error: DanubeError | None) -> None:
@@ -83,6 +104,8 @@ class TopicLog:
         self._clock = clock
         self._next = self._durable_end = Offset(index.next_offset)
         self._pending: deque[_Append] = deque()
+        self._unsettled: dict[ProducerId, _Append] = {}
+        """The latest batch of each producer, as long as it is not both written and reported."""
         self._failure: DanubeError | None = None
         self._dropped = False
 
@@ -115,7 +138,7 @@ class TopicLog:
         `done(None)` follows once it is durable as promised and readers can see it, `done(error)`
         if the journal failed; in the order of appending, and never before this returns. Raises
         Overloaded while too much waits for the disk and Unavailable when the journal has stopped;
-        no offset is given then.
+        no offset is given then. From this call on a batch with a stamp is its producer's latest.
         """
         if self._dropped:
             raise NotFound(f"topic {self.topic_id} has been deleted")
@@ -123,14 +146,63 @@ class TopicLog:
             # A row has eight bytes of time at least; recovery relies on it.
             raise InvalidRequest("a batch has more rows than bytes; send it uncompressed")
         base = self._next
-        header = encode_batch_header(
-            self.topic_id, epoch, base, batch.count, self._clock.now_ms(), stamp
-        )
-        entry = _Append(self, base, batch, header, done, durability)
+        now_ms = self._clock.now_ms()
+        header = encode_batch_header(self.topic_id, epoch, base, batch.count, now_ms, stamp)
+        last = None
+        if stamp is not None:
+            last = LastBatch(stamp=stamp, base=base, count=batch.count, time_ms=now_ms)
+        entry = _Append(self, base, batch, header, done, durability, last)
         self._writer.queue(entry)
         self._pending.append(entry)
+        if stamp is not None:
+            self._unsettled[stamp.producer_id] = entry
         self._next = Offset(base + batch.count)
         return base
+
+    # Producers that number their batches.
+
+    @property
+    def producers(self) -> Mapping[ProducerId, LastBatch]:
+        """The latest batches that are in the journal, durable or about to be."""
+        return self._index.producers
+
+    def last_batch(self, producer_id: ProducerId) -> LastBatch | None:
+        """Return a producer's latest batch, whether it is durable yet or not."""
+        entry = self._unsettled.get(producer_id)
+        return entry.last if entry is not None else self._index.producers.get(producer_id)
+
+    def when_last_is_durable(self, producer_id: ProducerId, done: Done) -> None:
+        """Call `done` once a producer's latest batch is durable, or why it never will be."""
+        entry = self._unsettled.get(producer_id)
+        if entry is not None and not entry.reported:
+            entry.repeats.append(done)
+            return
+        last = self.last_batch(producer_id)
+        if self._failure is not None and last is not None and last.end > self._durable_end:
+            done(self._failure)
+        else:
+            done(None)
+
+    def forget_producer(self, producer_id: ProducerId) -> None:
+        """Let a producer be unknown, unless it has something under way."""
+        if producer_id not in self._unsettled:
+            self._index.producers.pop(producer_id, None)
+
+    def enter_producer(self, entry: _Append) -> None:
+        """Take in that a producer's batch is being written."""
+        assert entry.last is not None
+        # Not before: a new file's prologue must not know of a batch that can still be lost.
+        self._index.producers[entry.last.stamp.producer_id] = entry.last
+        self._release(entry)
+
+    def _release(self, entry: _Append) -> None:
+        if entry.last is None or not (entry.reported and entry.in_journal):
+            return
+        producer_id = entry.last.stamp.producer_id
+        if self._unsettled.get(producer_id) is entry:
+            del self._unsettled[producer_id]
+
+    # Reading.
 
     def read_cached(self, start: Offset, end: Offset) -> list[Piece] | None:
         """Return contiguous pieces from `start` on without waiting, as far as the cache goes.
@@ -185,7 +257,11 @@ class TopicLog:
                 self._durable_end = Offset(entry.base + entry.batch.count)
                 if not self._dropped:
                     self._tail.add(entry.base, entry.batch)
+            entry.reported = True
             entry.done(self._failure)
+            for repeat in entry.repeats:
+                repeat(self._failure)
+            self._release(entry)
 
     def drop(self) -> None:
         """Forget everything; what waits is still reported."""

@@ -1,4 +1,4 @@
-"""What the frames of a journal add up to: where batches lie, and all progress. Pure."""
+"""What the frames of a journal add up to: where batches lie, who sent them, all progress. Pure."""
 
 from array import array
 from bisect import bisect_right
@@ -7,20 +7,22 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from pydanube.errors import Corruption, InvalidRequest
-from pydanube.model.ids import JournalPosition, Offset, SubscriptionId, TopicId
+from pydanube.model.ids import JournalPosition, Offset, ProducerId, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
 from pydanube.storage.errors import LostOffsets
 from pydanube.storage.frames import FORMAT_VERSION, PREFIX_BYTES, Frame, FrameScan
+from pydanube.storage.journal.producers import LastBatch, decode_producers
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.records import (
+    BATCH_FOLDED,
     BATCH_HEADER,
-    BATCH_PLACE,
     FIRST_OF_SNAPSHOT,
     LAST_OF_SNAPSHOT,
     WHOLE_PROGRESS,
     FileHeader,
     Kind,
     Snapshot,
+    decode_batch_header,
     decode_file_header,
     decode_progress,
     decode_snapshot,
@@ -66,7 +68,7 @@ class TopicIndex:
     when bytes were lost behind that batch.
     """
 
-    __slots__ = ("bases", "end", "last_file", "next_offset", "positions", "sizes")
+    __slots__ = ("bases", "end", "last_file", "next_offset", "positions", "producers", "sizes")
 
     def __init__(self, next_offset: int = 0) -> None:
         self.bases = array("Q")
@@ -75,6 +77,8 @@ class TopicIndex:
         self.end = 0
         self.next_offset = next_offset
         self.last_file: JournalFile | None = None
+        self.producers: dict[ProducerId, LastBatch] = {}
+        """The latest batch of everybody who numbers his batches."""
 
     @property
     def first_offset(self) -> Offset:
@@ -107,6 +111,7 @@ class JournalContents:
         self.header: FileHeader | None = None
         self.lost: list[LostOffsets] = []
         self._snapshot_unbroken = False
+        self._snapshot_producers: dict[TopicId, dict[ProducerId, LastBatch]] = {}
         # Topics whose next offset was raised by lost bytes, and what it was before.
         self._in_doubt: dict[TopicId, int] = {}
         self._holes_seen = False
@@ -121,7 +126,7 @@ class JournalContents:
     def fold(self, data: bytes, scan: FrameScan, file: JournalFile) -> None:
         """Take in every frame the scan finds in `data`."""
         # A restart runs this loop once per batch ever journaled: locals, and no call but C.
-        topics, unpack, batch_kind = self.topics, BATCH_PLACE.unpack_from, int(Kind.BATCH)
+        topics, unpack, batch_kind = self.topics, BATCH_FOLDED.unpack_from, int(Kind.BATCH)
         frame_version, shortest, header_bytes = FORMAT_VERSION, BATCH_HEADER.size, PREFIX_BYTES
         frame: Frame | None = None
         for frame in scan:
@@ -134,7 +139,7 @@ class JournalContents:
             ):
                 self._fold_any(data, frame, file)
                 continue
-            topic_id, base, count = unpack(data, start)
+            topic_id, base, count, flags = unpack(data, start)
             index = topics.get(topic_id)
             if index is None:
                 index = self._first_batch(topic_id, base)
@@ -144,6 +149,8 @@ class JournalContents:
             index.positions.append(frame.position)
             index.sizes.append(end - start + header_bytes)
             index.end = index.next_offset = base + count
+            if flags:
+                _fold_stamp(index, data[start : start + shortest])
             if index.last_file is not file:
                 index.last_file = file
                 file.topics.add(topic_id)
@@ -162,6 +169,8 @@ class JournalContents:
                 self._fold_progress(payload, whole=bool(frame.flags & WHOLE_PROGRESS))
             case Kind.SNAPSHOT:
                 self._fold_snapshot(decode_snapshot(payload), frame.flags, file)
+            case Kind.PRODUCERS:
+                self._fold_producers(payload, frame.flags)
             case Kind.FILE_HEADER:
                 self._fold_header(decode_file_header(payload), file)
             case Kind.HOLE:
@@ -172,7 +181,7 @@ class JournalContents:
                 raise _from_the_future(f"frame kind {frame.kind}", frame.position)
 
     def _fold_batch(self, payload: bytes, frame: Frame, file: JournalFile) -> None:
-        topic_id, base, count = BATCH_PLACE.unpack_from(payload)
+        topic_id, base, count, flags = BATCH_FOLDED.unpack_from(payload)
         index = self.topics.get(topic_id)
         if index is None:
             index = self._first_batch(topic_id, base)
@@ -180,6 +189,8 @@ class JournalContents:
             raise _contradiction(topic_id, base, index.end, frame.position)
         self._settle_doubt(topic_id, base)
         index.add(base, count, frame.position, len(payload) + PREFIX_BYTES)
+        if flags:
+            _fold_stamp(index, payload)
         index.last_file = file
         file.topics.add(topic_id)
 
@@ -200,6 +211,18 @@ class JournalContents:
             folded = self.progress[subscription_id] = FoldedProgress(Progress(Offset(0)))
         folded.apply(ProgressChange(progress.settled, progress.attempts))
 
+    def _fold_producers(self, payload: bytes, flags: int) -> None:
+        if flags & FIRST_OF_SNAPSHOT:
+            self._begin_snapshot()
+        for topic_id, last in decode_producers(payload):
+            self.topic(topic_id).producers[last.stamp.producer_id] = last
+            known = self._snapshot_producers.setdefault(topic_id, {})
+            known[last.stamp.producer_id] = last
+
+    def _begin_snapshot(self) -> None:
+        self._snapshot_unbroken = True
+        self._snapshot_producers = {}
+
     def _fold_snapshot(self, part: Snapshot, flags: int, file: JournalFile) -> None:
         for topic_id, next_offset in part.next_offsets.items():
             self._settle_doubt(topic_id, next_offset)
@@ -208,10 +231,13 @@ class JournalContents:
         for subscription_id, progress in part.progress.items():
             self.progress[subscription_id] = FoldedProgress(progress)
         if flags & FIRST_OF_SNAPSHOT:
-            self._snapshot_unbroken = True
+            self._begin_snapshot()
         if flags & LAST_OF_SNAPSHOT and self._snapshot_unbroken:
             self._snapshot_unbroken = False
             self.floor = part.floor
+            # Whom a whole snapshot does not name had been forgotten by then.
+            for topic_id, index in self.topics.items():
+                index.producers = self._snapshot_producers.get(topic_id, {})
             file.prologue_whole = True
             # A topic that a whole snapshot does not name was gone by then.
             self.lost = self.lost_offsets()
@@ -252,6 +278,7 @@ class JournalContents:
             self.floor,
             {topic_id: index.next_offset for topic_id, index in self.topics.items()},
             {sub: folded.whole() for sub, folded in self.progress.items()},
+            {topic_id: index.producers for topic_id, index in self.topics.items()},
         )
 
     def keep_only(self, topics: Iterable[TopicId], subscriptions: Iterable[SubscriptionId]) -> None:
@@ -268,6 +295,14 @@ class JournalContents:
         for subscription_id in kept_subscriptions - self.progress.keys():
             self.progress[subscription_id] = FoldedProgress(Progress(Offset(0)))
         self.floor = 0
+
+
+def _fold_stamp(index: TopicIndex, payload: bytes) -> None:
+    header = decode_batch_header(payload)
+    if header.stamp is not None:
+        index.producers[header.stamp.producer_id] = LastBatch(
+            stamp=header.stamp, base=header.base, count=header.count, time_ms=header.time_ms
+        )
 
 
 def _contradiction(topic_id: int, base: int, end: int, position: int) -> Corruption:

@@ -5,6 +5,7 @@ from enum import IntEnum
 from itertools import chain
 from struct import Struct as Layout
 from struct import pack
+from types import MappingProxyType
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +13,7 @@ from msgspec import Struct
 from pydanube.errors import InvalidRequest
 from pydanube.model.ids import Offset, ProducerId, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
+from pydanube.storage.journal.producers import Producers, ProducerStamp, encode_producers
 
 JOURNAL_FORMAT = 1
 SNAPSHOT_FRAME_BYTES = 1024 * 1024
@@ -27,6 +29,7 @@ class Kind(IntEnum):
     CLOSED = 5
     HOLE = 6
     INDEX = 7
+    PRODUCERS = 8
 
 
 class FileHeader(Struct, frozen=True, kw_only=True):
@@ -59,17 +62,10 @@ def decode_file_header(payload: bytes) -> FileHeader:
 
 BATCH_HEADER = Layout("<QQQIIQQQQQ")
 BATCH_PLACE = Layout("<Q8xQI")
-"""Of a BATCH payload only what recovery needs: topic id, base offset, count."""
-_SEQUENCES_GIVEN, _DIGEST_GIVEN = 1, 2
-
-
-class ProducerStamp(Struct, frozen=True, kw_only=True):
-    """What makes a repeated batch known as such: who sent it, and its first and last sequence."""
-
-    producer_id: ProducerId
-    first_sequence: int
-    last_sequence: int
-    digest: int | None = None
+"""Of a BATCH payload only what readers need: topic id, base offset, count."""
+BATCH_FOLDED = Layout("<Q8xQII")
+"""Of a BATCH payload only what recovery needs of every one: topic id, base, count, flags."""
+_SEQUENCES_GIVEN, _DIGEST_GIVEN, _SESSION = 1, 2, 4
 
 
 class BatchHeader(Struct, frozen=True, kw_only=True):
@@ -89,7 +85,11 @@ def encode_batch_header(
     """Return the fixed part of a BATCH payload; the body follows it."""
     if stamp is None:
         return BATCH_HEADER.pack(topic_id, epoch, base, count, 0, 0, 0, 0, 0, time_ms)
-    flags = _SEQUENCES_GIVEN | (_DIGEST_GIVEN if stamp.digest is not None else 0)
+    flags = (
+        _SEQUENCES_GIVEN
+        | (_DIGEST_GIVEN if stamp.digest is not None else 0)
+        | (_SESSION if stamp.session else 0)
+    )
     return BATCH_HEADER.pack(
         topic_id,
         epoch,
@@ -116,6 +116,7 @@ def decode_batch_header(payload: bytes) -> BatchHeader:
             first_sequence=first,
             last_sequence=last,
             digest=digest if flags & _DIGEST_GIVEN else None,
+            session=bool(flags & _SESSION),
         )
     return BatchHeader(
         topic_id=TopicId(topic_id),
@@ -162,7 +163,7 @@ def decode_progress(payload: bytes, at: int = 0) -> tuple[SubscriptionId, Progre
 
 
 FIRST_OF_SNAPSHOT, LAST_OF_SNAPSHOT = 1, 2
-"""Flags of SNAPSHOT frames."""
+"""Flags of the frames of a snapshot: PRODUCERS, if there are any, then SNAPSHOT."""
 _SNAPSHOT = Layout("<QII")
 _TOPIC_NEXT = Layout("<QQ")
 _TOPICS_PER_FRAME = SNAPSHOT_FRAME_BYTES // _TOPIC_NEXT.size
@@ -174,6 +175,19 @@ class Snapshot(Struct, frozen=True):
     floor: int
     next_offsets: Mapping[TopicId, int]
     progress: Mapping[SubscriptionId, Progress]
+    producers: Mapping[TopicId, Producers] = MappingProxyType({})
+
+
+def encode_prologue(header: FileHeader, snapshot: Snapshot) -> list[tuple[Kind, int, bytes]]:
+    """Return kind, flags and payload of the frames a file begins with."""
+    frames = [(Kind.PRODUCERS, 0, payload) for payload in encode_producers(snapshot.producers)]
+    frames += [(Kind.SNAPSHOT, flags, payload) for flags, payload in encode_snapshot(snapshot)]
+    # All of them are one snapshot: a damaged one is noticed whatever part of it is missing.
+    frames = [
+        (kind, flags & ~FIRST_OF_SNAPSHOT | (0 if number else FIRST_OF_SNAPSHOT), payload)
+        for number, (kind, flags, payload) in enumerate(frames)
+    ]
+    return [(Kind.FILE_HEADER, 0, encode_file_header(header)), *frames]
 
 
 def encode_snapshot(snapshot: Snapshot) -> list[tuple[int, bytes]]:

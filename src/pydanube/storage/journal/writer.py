@@ -20,8 +20,7 @@ from pydanube.storage.journal.records import (
     FileHeader,
     Kind,
     Snapshot,
-    encode_file_header,
-    encode_snapshot,
+    encode_prologue,
 )
 
 # Encoding a group keeps the event loop busy; this much takes some milliseconds.
@@ -74,10 +73,10 @@ async def begin_file(
     files: Files, directory: str, start: JournalPosition, header: FileHeader, snapshot: Snapshot
 ) -> tuple[JournalFile, AppendFile]:
     """Create the journal file that starts there, durable with its prologue before it is used."""
-    parts = encode_frame(Kind.FILE_HEADER, start, start, [encode_file_header(header)])
-    end = start + sum(map(len, parts))
-    for flags, payload in encode_snapshot(snapshot):
-        frame = encode_frame(Kind.SNAPSHOT, end, start, [payload], flags=flags)
+    parts: list[bytes] = []
+    end: int = start
+    for kind, flags, payload in encode_prologue(header, snapshot):
+        frame = encode_frame(kind, end, start, [payload], flags=flags)
         end += sum(map(len, frame))
         parts += frame
     handle = await files.create(f"{directory}/{log_name(start)}")

@@ -5,12 +5,12 @@ from pydanube.errors import InvalidRequest
 from pydanube.model.ids import Offset, ProducerId, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
 from pydanube.storage.journal import records
+from pydanube.storage.journal.producers import ProducerStamp
 from pydanube.storage.journal.records import (
     FIRST_OF_SNAPSHOT,
     LAST_OF_SNAPSHOT,
     BatchHeader,
     FileHeader,
-    ProducerStamp,
     Snapshot,
     decode_batch_header,
     decode_file_header,
@@ -37,7 +37,15 @@ def test_a_batch_header_is_laid_out_as_documented() -> None:
     assert int.from_bytes(header[64:72], "little") == 5
 
 
-@pytest.mark.parametrize("stamp", [None, STAMP, msgspec.structs.replace(STAMP, digest=None)])
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        None,
+        STAMP,
+        msgspec.structs.replace(STAMP, digest=None),
+        msgspec.structs.replace(STAMP, session=True),
+    ],
+)
 def test_batch_headers_come_back(stamp: ProducerStamp | None) -> None:
     header = encode_batch_header(1, 2, 3, 4, 5, stamp)
     assert decode_batch_header(header + b"body") == BatchHeader(
