@@ -264,7 +264,7 @@ class TopicManager:
 
     def namespace_policies(self, namespace: str) -> Policies:
         """Return a namespace's policies."""
-        policies = self.catalog.namespace_policies(namespace)
+        policies = self.catalog.namespace_policies(check_namespace_name(namespace))
         if policies is None:
             raise NotFound(f"namespace {namespace} does not exist")
         return policies

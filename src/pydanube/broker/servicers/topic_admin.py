@@ -1,6 +1,7 @@
 """TopicAdmin: topics, subscriptions and how they treat failures."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -121,15 +122,7 @@ class TopicAdminServicer:
         """Describe a topic; an unknown one has nothing to tell and is no error."""
         topic = self._topics.find(request.name)
         if topic is None:
-            partitions = self._topics.partitions(check_topic_name(request.name))
-            first = self._topics.find(partitions[0]) if partitions else None
-            return admin.DescribeTopicResponse(
-                name=request.name,
-                broker_id=self._broker_id if first else "",
-                delivery=first.record.strategy if first else "NonReliable",
-                durability=first.record.durability if first else None,
-                partitions=len(partitions) or None,
-            )
+            return self._describe_partitions(request.name)
         return admin.DescribeTopicResponse(
             name=topic.name,
             subscriptions=sorted(topic.subscriptions),
@@ -137,6 +130,19 @@ class TopicAdminServicer:
             delivery=topic.record.strategy,
             schema_subject=topic.record.schema_subject,
             durability=topic.record.durability if topic.is_reliable else None,
+        )
+
+    def _describe_partitions(self, name: str) -> admin.DescribeTopicResponse:
+        partitions: list[str] = []
+        with suppress(InvalidRequest):  # What is no name has no partitions either.
+            partitions = self._topics.partitions(name)
+        first = self._topics.find(partitions[0]) if partitions else None
+        return admin.DescribeTopicResponse(
+            name=name,
+            broker_id=self._broker_id if first else "",
+            delivery=first.record.strategy if first else "NonReliable",
+            durability=first.record.durability if first else None,
+            partitions=len(partitions) or None,
         )
 
     # Subscriptions.
