@@ -366,7 +366,7 @@ def _judge_letter(
         yield Violation("dead letter", f"{letter.value} says {attributes.get('x-poison-policy')}")
     assert subscription.redeliveries_max is not None
     attempts = int(attributes.get("x-delivery-attempt", "0"))
-    if attempts <= subscription.redeliveries_max:
+    if attempts <= subscription.redeliveries_max and not _is_redelivered(letter, evidence):
         yield Violation(
             "early dead letter",
             f"{letter.value} of {_named(subscription)} was given up after {attempts} deliveries, "
@@ -471,6 +471,12 @@ def _letters(evidence: Evidence, subscription: WatchedSubscription) -> Iterator[
 
 def _dead_offsets(evidence: Evidence, subscription: WatchedSubscription) -> set[int]:
     return {_origin_offset(letter) for letter in _letters(evidence, subscription)}
+
+
+def _is_redelivered(letter: Delivery, evidence: Evidence) -> bool:
+    """Tell whether the letter's own redelivery may have hidden how often the original failed."""
+    letters = evidence.dead_letters[letter.topic]
+    return letter.stream.number != letters[0].stream.number
 
 
 def _origin_offset(letter: Delivery) -> int:

@@ -141,8 +141,9 @@ class World:
                 )
         except Exception as error:
             self._complain("failed", "".join(format_exception(error)))
+        else:
+            self.outcome.violations += find_violations(self._evidence)
         outcome = self.outcome
-        outcome.violations += find_violations(self._evidence)
         outcome.operations = self._history.operations
         return outcome
 
@@ -162,6 +163,8 @@ class World:
         self._network = SimulatedNetwork(
             self._chance("network"), connect_seconds=5.0, stall_seconds=_STALL_SECONDS
         )
+        for name in CLIENT_HOSTS:
+            self._network.host(name)
         self._machine = BrokerMachine(
             simulated_config(
                 file_bytes_max=limits.file_bytes_max,
@@ -431,8 +434,10 @@ class World:
     def _is_drained(self) -> bool:
         self._read_audits()
         evidence = self._evidence
-        return all(end in evidence.logs[topic] for topic, end in self._ends.items()) and not any(
-            unsettled(evidence, subscription) for subscription in evidence.subscriptions
+        return (
+            all(end in evidence.logs[topic] for topic, end in self._ends.items())
+            and not any(unsettled(evidence, each) for each in evidence.subscriptions)
+            and not any(self._lags())
         )
 
     def _read_audits(self) -> None:
@@ -458,9 +463,11 @@ class World:
                     self._complain("stuck", f"{name} was never read up to its end, {end}")
         if self.plan.churns:
             self.outcome.violations += self._churner.violations
-        self._complain_about_lag()
+        for lag in self._lags():
+            self._complain("lag", lag)
 
-    def _complain_about_lag(self) -> None:
+    def _lags(self) -> Iterator[str]:
+        """Return which subscriptions have something left to do, as the broker sees it."""
         server = self._machine.server
         serving = server._broker._serving if server is not None else None
         if serving is None:
@@ -468,10 +475,9 @@ class World:
         for topic in serving.topics:
             for subscription in topic.subscriptions.values():
                 if topic.name in self._ends and subscription.lag and subscription.name != AUDIT:
-                    self._complain(
-                        "lag",
+                    yield (
                         f"{topic.name} {subscription.name} is {subscription.lag} messages behind, "
-                        f"cursor {subscription.cursor}",
+                        f"cursor {subscription.cursor}"
                     )
 
 

@@ -248,16 +248,25 @@ class Subscription:
     def ack(self, start: Offset, end: Offset, done: Done) -> None:
         """Settle messages; `done` follows once that is durable."""
         self._feed(Acked(start, end))
+        self._answer_when_durable(done)
+
+    def nack(
+        self, start: Offset, end: Offset, delay_ms: int, reason: str | None, done: Done
+    ) -> None:
+        """Have messages delivered again, after the policy's delay or the longer one asked for.
+
+        `done` follows once it is durable that they failed.
+        """
+        self._feed(Nacked(start, end, delay_ms, reason))
+        self._answer_when_durable(done)
+
+    def _answer_when_durable(self, done: Done) -> None:
         if self._closed:
             done(Unavailable(f"subscription {self.name} is no longer served here"))
         elif self._context.cursor is None:
             done(None)
         else:
             self._context.cursor.when_durable(done)
-
-    def nack(self, start: Offset, end: Offset, delay_ms: int, reason: str | None) -> None:
-        """Have messages delivered again, after the policy's delay or the longer one asked for."""
-        self._feed(Nacked(start, end, delay_ms, reason))
 
     def skipped(self, start: Offset, end: Offset) -> None:
         """Take note that these offsets hold no message any more."""

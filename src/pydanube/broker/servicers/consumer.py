@@ -166,11 +166,11 @@ class ConsumerServicer:
         except (CallRefused, DanubeError) as error:
             _refuse(reply, error)
             return
-        done = partial(_answer_ack, reply, request.request_id)
-        subscription.ack(start, Offset(start + 1), done)
+        answer = api.AckResponse(request_id=request.request_id)
+        subscription.ack(start, Offset(start + 1), partial(_answer, reply, answer))
 
     def nack(self, data: bytes, call: Call, reply: Reply) -> None:
-        """Have a message delivered again."""
+        """Have a message delivered again; the reply follows once it is counted durably."""
         try:
             request = services.decode(api.NackRequest, data)
             start = _offset(request)
@@ -181,8 +181,8 @@ class ConsumerServicer:
             _refuse(reply, error)
             return
         reason = request.reason[:_REASON_CHARACTERS_MAX] if request.HasField("reason") else None
-        subscription.nack(start, Offset(start + 1), request.delay_ms, reason)
-        reply.send(api.NackResponse(request_id=request.request_id).SerializeToString())
+        done = partial(_answer, reply, api.NackResponse(request_id=request.request_id))
+        subscription.nack(start, Offset(start + 1), request.delay_ms, reason, done)
 
 
 def _offset(request: api.AckRequest | api.NackRequest) -> Offset:
@@ -191,11 +191,13 @@ def _offset(request: api.AckRequest | api.NackRequest) -> Offset:
     return Offset(request.msg_id.topic_offset)
 
 
-def _answer_ack(reply: Reply, request_id: int, error: DanubeError | None) -> None:
+def _answer(
+    reply: Reply, answer: api.AckResponse | api.NackResponse, error: DanubeError | None
+) -> None:
     if error is not None:
         _refuse(reply, error)
     else:
-        reply.send(api.AckResponse(request_id=request_id).SerializeToString())
+        reply.send(answer.SerializeToString())
 
 
 async def _pieces(registered: RegisteredConsumer, delivery: Delivery) -> AsyncIterator[Piece]:
