@@ -475,8 +475,10 @@ def _dead_offsets(evidence: Evidence, subscription: WatchedSubscription) -> set[
 
 def _is_redelivered(letter: Delivery, evidence: Evidence) -> bool:
     """Tell whether the letter's own redelivery may have hidden how often the original failed."""
-    letters = evidence.dead_letters[letter.topic]
-    return letter.stream.number != letters[0].stream.number
+    return any(
+        stream.consumer == letter.stream.consumer and stream.number < letter.stream.number
+        for stream in evidence.history.streams
+    )
 
 
 def _origin_offset(letter: Delivery) -> int:

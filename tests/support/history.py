@@ -98,7 +98,7 @@ class History:
     nacks: list[Nack] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     registered: list[Registered] = field(default_factory=list)
-    streams: int = 0
+    streams: list[Stream] = field(default_factory=list)
     boot: int = 0
     """How often the broker has been started."""
     note: Callable[[str], None] = lambda text: None

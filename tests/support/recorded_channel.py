@@ -74,15 +74,15 @@ class RecordedChannel(Channel):
         assert path == services.RECEIVE_MESSAGES.path, "the only stream there is"
         consumer = api.ReceiveRequest.FromString(request).consumer_id
         history, memory = self._history, self._memory
-        history.streams += 1
         name = memory.consumers.get(consumer, str(consumer))
         stream = Stream(
-            number=history.streams,
+            number=len(history.streams) + 1,
             client=self._client,
             consumer=name,
             session_at=min(history.now(), memory.subscribing.get(name, history.now())),
             boot=history.boot,
         )
+        history.streams.append(stream)
         history.note(f"{self._client}: stream {stream.number} for {name}")
         try:
             replies = self._channel.stream(path, request, metadata=metadata)

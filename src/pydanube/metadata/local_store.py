@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self
 
 from msgspec import Struct
@@ -199,7 +200,9 @@ class LocalMetadataStore(MachineStore):
                 self._stop(asyncio.CancelledError(), self._waiting)
             self._watches.end(None)
             if self._failure is None:
-                await self._log.close_in_order()
+                # The mark only helps the next start to tell damage; a full disk may go without.
+                with suppress(OSError):
+                    await self._log.close_in_order()
         finally:
             await self._log.release()
             await self._lock.release()

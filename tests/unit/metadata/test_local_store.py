@@ -112,6 +112,18 @@ async def test_the_log_starts_anew_when_it_is_full_and_old_ones_go(world: World)
 
 
 @in_a_world
+async def test_a_full_disk_does_not_keep_a_store_from_closing(world: World):
+    store = await world.open()
+    await store.put("/a", b"1")
+    world.disk.capacity_bytes = 0
+    await store.close()
+    world.disk.capacity_bytes = None
+    again = await world.open()
+    assert again.get("/a") is not None
+    await again.close()
+
+
+@in_a_world
 async def test_opening_and_closing_without_a_write_changes_no_file(world: World):
     await (await world.open()).close()
     before = world.disk.contents(SNAPSHOT), await world.logs()
