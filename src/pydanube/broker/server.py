@@ -1,8 +1,12 @@
 """A broker on its ports: listen, recover, serve, and drain when asked to stop."""
 
+from collections.abc import Collection
+
 from pydanube.broker.addresses import Address, url_beside
-from pydanube.broker.broker import Broker, Urls
+from pydanube.broker.broker import ADMIN_SERVICES, CLIENT_SERVICES, Broker, Urls
 from pydanube.broker.config import BrokerConfig, advertised_urls
+from pydanube.broker.servicers.health import SERVICE as HEALTH_SERVICE
+from pydanube.broker.servicers.health import HealthServicer
 from pydanube.errors import Conflict, InvalidRequest
 from pydanube.observability.http import OperatorPages
 from pydanube.observability.logging import LogFormat, LogLevel, get_logger, log_to_stderr
@@ -12,6 +16,7 @@ from pydanube.runtime.network import Listener
 from pydanube.runtime.process import StopSignals, run
 from pydanube.runtime.threads import WorkerThreads
 from pydanube.wire.calls import Engine, HandlerTable, Server
+from pydanube.wire.danube.reflection import Reflection
 
 GRACE_SECONDS = 5.0
 """How long calls that are under way may take to end when the broker stops."""
@@ -52,8 +57,10 @@ class BrokerServer:
 
     async def _serve(self) -> None:
         listeners = self._config.broker
-        await self._listen(self._broker.client_gate.table, listeners.client_address, "client")
-        await self._listen(self._broker.admin_gate.table, listeners.admin_address, "admin")
+        client_table = self._explained(self._broker.client_gate.table, CLIENT_SERVICES)
+        admin_table = self._explained(self._broker.admin_gate.table, ADMIN_SERVICES)
+        await self._listen(client_table, listeners.client_address, "client")
+        await self._listen(admin_table, listeners.admin_address, "admin")
         await self._show_pages(listeners.prometheus_address)
         client = advertised_urls(self._config, self.client_port)
         admin = Address(listeners.admin_address.host, self.admin_port)
@@ -64,6 +71,13 @@ class BrokerServer:
                 metrics=self._metrics_url(listeners.prometheus_address, client.broker_url),
             )
         )
+
+    def _explained(self, table: HandlerTable, service_names: Collection[str]) -> HandlerTable:
+        """Add what every gRPC tool asks for; it is answered before the broker has recovered."""
+        health = HealthServicer(service_names, lambda: self._broker.is_ready, self._machine.clock)
+        health.register(table)
+        Reflection([*service_names, HEALTH_SERVICE]).register(table)
+        return table
 
     async def _listen(self, table: HandlerTable, address: Address, name: str) -> None:
         try:

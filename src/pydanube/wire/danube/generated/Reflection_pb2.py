@@ -1,0 +1,62 @@
+"""The messages of Reflection.proto, written by tools/generate_stubs.py."""
+
+from pydanube.wire.danube.private_pool import load as _load
+
+DESCRIPTOR = _load(
+    (
+        b'\n\x10Reflection.proto\x12\x12grpc'
+        b'.reflection.v1"\x85\x02\n\x17Serve'
+        b'rReflectionRequest\x12\x0c\n\x04ho'
+        b'st\x18\x01 \x01(\t\x12\x1a\n\x10file_by_file'
+        b'name\x18\x03 \x01(\tH\x00\x12 \n\x16file_con'
+        b'taining_symbol\x18\x04 \x01(\tH\x00\x12I'
+        b'\n\x19file_containing_extens'
+        b'ion\x18\x05 \x01(\x0b2$.grpc.reflect'
+        b'ion.v1.ExtensionRequestH'
+        b"\x00\x12'\n\x1dall_extension_numbe"
+        b'rs_of_type\x18\x06 \x01(\tH\x00\x12\x17\n\rli'
+        b'st_services\x18\x07 \x01(\tH\x00B\x11\n\x0fm'
+        b'essage_request"E\n\x10Extens'
+        b'ionRequest\x12\x17\n\x0fcontaining'
+        b'_type\x18\x01 \x01(\t\x12\x18\n\x10extension'
+        b'_number\x18\x02 \x01(\x05"\xb8\x03\n\x18Server'
+        b'ReflectionResponse\x12\x12\n\nva'
+        b'lid_host\x18\x01 \x01(\t\x12E\n\x10origin'
+        b'al_request\x18\x02 \x01(\x0b2+.grpc.'
+        b'reflection.v1.ServerRefl'
+        b'ectionRequest\x12N\n\x18file_de'
+        b'scriptor_response\x18\x04 \x01(\x0b2'
+        b'*.grpc.reflection.v1.Fil'
+        b'eDescriptorResponseH\x00\x12U\n'
+        b'\x1eall_extension_numbers_r'
+        b'esponse\x18\x05 \x01(\x0b2+.grpc.ref'
+        b'lection.v1.ExtensionNumb'
+        b'erResponseH\x00\x12I\n\x16list_ser'
+        b"vices_response\x18\x06 \x01(\x0b2'.g"
+        b'rpc.reflection.v1.ListSe'
+        b'rviceResponseH\x00\x12;\n\x0eerror'
+        b'_response\x18\x07 \x01(\x0b2!.grpc.r'
+        b'eflection.v1.ErrorRespon'
+        b'seH\x00B\x12\n\x10message_response'
+        b'"7\n\x16FileDescriptorRespon'
+        b'se\x12\x1d\n\x15file_descriptor_pr'
+        b'oto\x18\x01 \x03(\x0c"K\n\x17ExtensionNu'
+        b'mberResponse\x12\x16\n\x0ebase_typ'
+        b'e_name\x18\x01 \x01(\t\x12\x18\n\x10extensio'
+        b'n_number\x18\x02 \x03(\x05"K\n\x13ListSe'
+        b'rviceResponse\x124\n\x07service'
+        b'\x18\x01 \x03(\x0b2#.grpc.reflection'
+        b'.v1.ServiceResponse"\x1f\n\x0fS'
+        b'erviceResponse\x12\x0c\n\x04name\x18\x01'
+        b' \x01(\t":\n\rErrorResponse\x12\x12\n'
+        b'\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerr'
+        b'or_message\x18\x02 \x01(\t2\x89\x01\n\x10Ser'
+        b'verReflection\x12u\n\x14ServerR'
+        b'eflectionInfo\x12+.grpc.ref'
+        b'lection.v1.ServerReflect'
+        b'ionRequest\x1a,.grpc.reflec'
+        b'tion.v1.ServerReflection'
+        b'Response(\x010\x01b\x06proto3'
+    ),
+    globals(),
+)

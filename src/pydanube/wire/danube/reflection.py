@@ -1,0 +1,85 @@
+"""The standard reflection service: what this server offers, for tools that ask."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+
+from google.protobuf.descriptor import FileDescriptor
+
+from pydanube.wire.calls import Call, HandlerTable, StatusCode
+from pydanube.wire.danube.generated import Reflection_pb2 as reflection
+from pydanube.wire.danube.private_pool import POOL
+from pydanube.wire.danube.services import decode
+
+# Older tools ask under the older name; the messages are the same.
+PATHS = (
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+)
+
+
+class Reflection:
+    """Describes the services of one port, from the descriptors its messages are made of."""
+
+    def __init__(self, service_names: Collection[str]) -> None:
+        self._service_names = sorted(service_names)
+
+    def register(self, table: HandlerTable) -> None:
+        """Serve both names of the method."""
+        for path in PATHS:
+            table.add_exchange(path, self._serve)
+
+    async def _serve(
+        self, requests: AsyncIterator[bytes], call: Call
+    ) -> AsyncIterator[Sequence[bytes]]:
+        return self._answers(requests)
+
+    async def _answers(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Sequence[bytes]]:
+        async for data in requests:
+            request = decode(reflection.ServerReflectionRequest, data)
+            yield [self.answer(request).SerializeToString()]
+
+    def answer(
+        self, request: reflection.ServerReflectionRequest
+    ) -> reflection.ServerReflectionResponse:
+        """Answer one question."""
+        response = reflection.ServerReflectionResponse(
+            valid_host=request.host, original_request=request
+        )
+        match request.WhichOneof("message_request"):
+            case "list_services":
+                for name in self._service_names:
+                    response.list_services_response.service.add(name=name)
+            case "file_by_filename":
+                self._describe(response, request.file_by_filename, by_symbol=False)
+            case "file_containing_symbol":
+                self._describe(response, request.file_containing_symbol, by_symbol=True)
+            case _:
+                _refuse(response, StatusCode.NOT_FOUND, "there are no extensions here")
+        return response
+
+    def _describe(
+        self, response: reflection.ServerReflectionResponse, name: str, *, by_symbol: bool
+    ) -> None:
+        find = POOL.FindFileContainingSymbol if by_symbol else POOL.FindFileByName
+        try:
+            file = find(name)
+        except KeyError:
+            _refuse(response, StatusCode.NOT_FOUND, f"{name} is not known here")
+            return
+        files = response.file_descriptor_response.file_descriptor_proto
+        files.extend(each.serialized_pb for each in _with_imports(file))
+
+
+def _with_imports(file: FileDescriptor) -> list[FileDescriptor]:
+    found: dict[str, FileDescriptor] = {}
+    waiting = [file]
+    while waiting:
+        each = waiting.pop()
+        if each.name not in found:
+            found[each.name] = each
+            waiting += each.dependencies
+    return list(found.values())
+
+
+def _refuse(response: reflection.ServerReflectionResponse, code: StatusCode, text: str) -> None:
+    response.error_response.error_code = code
+    response.error_response.error_message = text
