@@ -1,10 +1,11 @@
 """What storage refuses by names of its own."""
 
 from collections.abc import Sequence
+from enum import Enum
 
 from msgspec import Struct
 
-from pydanube.errors import Corruption
+from pydanube.errors import Conflict, Corruption, NotFound, Unavailable
 from pydanube.model.ids import JournalPosition, TopicId
 
 _NAMED_MAX = 10
@@ -49,6 +50,55 @@ class JournalDamaged(Corruption):
         self.directory = directory
         self.damaged = tuple(damaged)
         self.lost = tuple(lost)
+
+
+class StoreProblem(Enum):
+    """What is wrong with a segment store, by what would mend it."""
+
+    CREDENTIALS = "it does not accept the credentials, or they do not permit this"
+    PLACE = "the bucket or directory does not exist"
+    SETTINGS = "its settings do not fit together"
+    UNREACHABLE = "it cannot be reached"
+    THROTTLED = "it asks for fewer requests"
+    TIMEOUT = "it does not answer in time"
+    FULL = "it has no space left"
+    OTHER = "it failed"
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether waiting cannot help."""
+        return self in (StoreProblem.CREDENTIALS, StoreProblem.PLACE, StoreProblem.SETTINGS)
+
+
+class StoreFailed(Unavailable):
+    """The segment store did not do what it was asked for. Whether it did it later is not known."""
+
+    def __init__(self, store: str, problem: StoreProblem, detail: str, remedy: str = "") -> None:
+        text = f"{store}: {problem.value} ({detail})"
+        super().__init__(f"{text}; {remedy}" if remedy else text)
+        self.problem = problem
+
+
+class ObjectMissing(NotFound):
+    """The segment store has no object of that name."""
+
+    def __init__(self, store: str, key: str) -> None:
+        super().__init__(f"{store} has no object {key}")
+        self.key = key
+
+
+class ObjectTooShort(Corruption):
+    """An object ends before the bytes that were asked for."""
+
+    def __init__(self, store: str, key: str, position: int, length: int) -> None:
+        super().__init__(
+            f"object {key} in {store} is damaged: it ends before byte {position + length}"
+        )
+        self.key = key
+
+
+class Fenced(Conflict):
+    """A later owner of the topic has taken over; this one must not change anything any more."""
 
 
 def _listed(texts: list[str]) -> str:
