@@ -1,5 +1,6 @@
 """A broker per test, over a real connection and real files."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ StartBroker = Callable[..., Awaitable[RunningBroker]]
 
 
 @pytest.fixture
-async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Start a broker with settings of its own, by dotted names."""
+async def start_broker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> AsyncIterator[StartBroker]:
+    """Start a broker with policies of its own. Nothing it meets may be an error in its log."""
     started: list[RunningBroker] = []
 
     async def start(**policies: Any) -> RunningBroker:
@@ -27,6 +30,8 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     yield start
     for broker in started:
         await broker.close()
+    errors = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+    assert errors == [], "no request may surprise the broker"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import msgspec
 
 from pydanube.errors import InvalidRequest, NotFound, NotSupported
 from pydanube.model.ids import BrokerId
-from pydanube.model.names import check_topic_name
+from pydanube.model.names import check_client_name, check_topic_name
 from pydanube.model.policies import (
     BackoffStrategy,
     DispatchConfig,
@@ -221,11 +221,10 @@ def _topic_request(
     durability = _DURABILITIES.get(request.durability or "fsync")
     if durability is None:
         raise InvalidRequest(f"durability {request.durability!r} is none of fsync, os, memory")
-    return TopicRequest(
-        strategy=strategy,
-        durability=durability,
-        schema_subject=request.schema_subject if request.HasField("schema_subject") else None,
-    )
+    subject = request.schema_subject or None
+    if subject is not None:
+        check_client_name("schema subject", subject)
+    return TopicRequest(strategy=strategy, durability=durability, schema_subject=subject)
 
 
 def _failure_policy(message: admin.SubscriptionFailurePolicy) -> FailurePolicy:
