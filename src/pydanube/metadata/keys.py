@@ -165,6 +165,37 @@ def consumer(topic: str, subscription_name: str, name: str) -> str:
     return f"{consumers(topic, subscription_name)}{encode_name(name)}"
 
 
+def segments(prefix: str, topic: str) -> str:
+    """Hold a topic's catalogue entries; `prefix` is the configured one."""
+    return f"{prefix}/storage/topics{topic}/segments/"
+
+
+def segment(prefix: str, topic: str, base: int) -> str:
+    """Hold the catalogue entry of the segment that begins at an offset."""
+    return f"{segments(prefix, topic)}{base:020}"
+
+
+def segment_frontier(prefix: str, topic: str) -> str:
+    """Hold how far a topic's catalogue entries reach."""
+    return f"{prefix}/storage/topics{topic}/frontier"
+
+
+def retired_objects(prefix: str) -> str:
+    """Hold which objects of the segment store are to be deleted, and when."""
+    return f"{prefix}/storage/retired/"
+
+
+def retired_object(prefix: str, due_ms: int, object_key: str) -> str:
+    """Mark an object that is to be deleted at that time."""
+    return f"{retired_objects(prefix)}{due_ms:020}/{encode_name(object_key)}"
+
+
+def due_and_retired_object(prefix: str, key: str) -> tuple[int, str]:
+    """Return what an entry of `retired_objects` says."""
+    due, _, name = key.removeprefix(retired_objects(prefix)).partition("/")
+    return int(due), unquote(name)
+
+
 def encode_name(name: str) -> str:
     """Return a name as one part of a key."""
     return quote(name, safe="")
