@@ -112,21 +112,26 @@ def publish_h2load(bench: Bench) -> None:
             row("acknowledged publish", f"{rate:,.0f} msg/s", how)
 
 
-def h2load(broker: BrokerProcess, count: int, window: int) -> float:
+def h2load(broker: BrokerProcess, count: int, window: int, *, reliable: bool = True) -> float:
     """Publish the same message `count` times and return the rate."""
     from benchmarks.raw_client import TOPIC
     from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 
+    topic = TOPIC if reliable else f"{TOPIC}-best-effort"
+
     async def create() -> int:
         channel = GrpcioChannel(broker.url)
-        request = api.ProducerRequest(producer_name="h2load", topic_name=TOPIC, dispatch_strategy=1)
+        request = api.ProducerRequest(
+            producer_name="h2load", topic_name=topic, dispatch_strategy=int(reliable)
+        )
         reply = await services.invoke(channel, services.CREATE_PRODUCER, request)
         await channel.close()
         return reply.producer_id
 
     message = api.StreamMessage(
-        msg_id=api.MsgID(producer_id=asyncio.run(create()), topic_name=TOPIC),
+        msg_id=api.MsgID(producer_id=asyncio.run(create()), topic_name=topic),
         payload=bytes(PAYLOAD),
+        publish_time=int(time.time() * 1000),
         producer_name="h2load",
     ).SerializeToString()
     body = broker.data_dir.parent / "request"

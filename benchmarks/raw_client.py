@@ -35,7 +35,11 @@ class Publisher:
             producer_id=reply.producer_id, topic_name=TOPIC, broker_addr=self._url
         )
         self._request = api.StreamMessage(
-            request_id=1, msg_id=message_id, payload=bytes(self._size), producer_name="raw"
+            request_id=1,
+            msg_id=message_id,
+            payload=bytes(self._size),
+            publish_time=int(time.time() * 1000),
+            producer_name="raw",
         ).SerializeToString()
 
     async def send(self) -> None:

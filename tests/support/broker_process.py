@@ -1,5 +1,6 @@
 """A real `danube broker` in a process of its own, on ports that stay its own across restarts."""
 
+import random
 import signal
 import socket
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -15,24 +17,40 @@ STOP_SECONDS_MAX = 30.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody uses now, below the range that outgoing connections draw from."""
-    taken = [socket.socket() for _ in range(count)]
-    try:
-        for each in taken:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in taken]
-    finally:
-        for each in taken:
-            each.close()
+    """Ports nobody uses now, below the range that outgoing connections draw from.
+
+    From that range a client that tries to reach a killed broker could be given the broker's port.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
 
 
 class BrokerProcess:
-    """Starts, stops and kills one broker over one data directory."""
+    """Starts, stops and kills one broker over one data directory.
 
-    def __init__(self, data_dir: Path, *arguments: str, engine: str | None = None) -> None:
+    `command` runs it; by default that is the `danube` of this environment.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *arguments: str,
+        engine: str | None = None,
+        command: Sequence[str] | None = None,
+    ) -> None:
         self.data_dir = data_dir
         self.client_port, self.admin_port, self.metrics_port = free_ports(3)
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
+        self._command = command or [str(Path(sys.executable).parent / "danube")]
         self._arguments = list(arguments)
         if engine is not None:
             self._arguments += ["--engine", engine]
@@ -55,12 +73,9 @@ class BrokerProcess:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    str(Path(sys.executable).parent / "danube"),
+                    *self._command,
                     "broker",
-                    "--mode",
-                    "standalone",
-                    "--data-dir",
-                    str(self.data_dir),
+                    *self._place(),
                     "--broker-addr",
                     f"127.0.0.1:{self.client_port}",
                     "--admin-addr",
@@ -74,6 +89,11 @@ class BrokerProcess:
             )
         if wait:
             self.wait_ready()
+
+    def _place(self) -> list[str]:
+        if "--config-file" in self._arguments:
+            return []  # It says where the data lies.
+        return ["--mode", "standalone", "--data-dir", str(self.data_dir)]
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS_MAX

@@ -1,0 +1,145 @@
+"""The same broker on both engines, in interleaved rounds: rates, ratios, server CPU per message.
+
+python -m benchmarks.engines [--rounds 5] [--quick]
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from benchmarks.__main__ import h2load
+from benchmarks.machine import describe_machine
+from tests.support.broker_process import BrokerProcess
+
+ENGINES = ("grpcio", "http2")
+BACKLOG_MESSAGES = 9_000
+
+
+class Round:
+    """One broker on one engine, and what was measured on it."""
+
+    def __init__(self, broker: BrokerProcess, scale: float) -> None:
+        self.broker = broker
+        self.scale = scale
+        self.results: dict[str, tuple[float, float]] = {}
+        """By figure: rate, and CPU microseconds of the broker per message."""
+
+    def count(self, full: int) -> int:
+        return max(200, int(full * self.scale))
+
+    def measure(self, figure: str, count: int, work: Callable[[], float]) -> None:
+        process = psutil.Process(self.broker.pid)
+        before = process.cpu_times()
+        rate = work()
+        after = process.cpu_times()
+        spent = after.user + after.system - before.user - before.system
+        self.results[figure] = (rate, spent / count * 1e6)
+
+    def stock(self, name: str, **arguments: object) -> dict[str, float]:
+        target = f"127.0.0.1:{self.broker.client_port}"
+        command = [sys.executable, "-m", "benchmarks.stock_client", name, target]
+        done = subprocess.run(
+            [*command, json.dumps(arguments)],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=True,
+        )
+        result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return result
+
+    def run(self) -> None:
+        self._publish("publish, grpc.aio, 64 in flight, best effort", False, 6_000, 64, 1024)
+        self._publish("publish, grpc.aio, 64 in flight, reliable", True, 6_000, 64, 1024)
+        for reliable, name in ((False, "best effort"), (True, "reliable")):
+            count = self.count(10_000)
+            self.measure(
+                f"publish, h2load, 32 in flight, {name}",
+                count,
+                lambda reliable=reliable, count=count: h2load(
+                    self.broker, count, 32, reliable=reliable
+                ),
+            )
+        self._publish("publish, grpc.aio, 8 in flight, 100 KiB", True, 600, 8, 100 * 1024)
+        self._receive("receive, grpc.aio, 1 KiB", 1024, BACKLOG_MESSAGES)
+        self._receive("receive, grpc.aio, 100 KiB", 100 * 1024, 1_000)
+
+    def _publish(self, figure: str, reliable: bool, full: int, window: int, size: int) -> None:
+        count = self.count(full)
+        topic = f"/default/publish-{size}-{reliable}"
+        arguments = {"topic": topic, "reliable": reliable, "window": window, "size": size}
+        self.measure(figure, count, lambda: self.stock("publish", count=count, **arguments)["rate"])
+
+    def _receive(self, figure: str, size: int, full: int) -> None:
+        count = self.count(full)
+        topic = f"/default/backlog-{size}"
+        self.stock("publish", topic=topic, reliable=True, count=count, window=64, size=size)
+        self.measure(
+            figure,
+            count,
+            lambda: count / self.stock("receive", topic=topic, count=count)["seconds"],
+        )
+
+
+@contextmanager
+def broker_on(engine: str, root: Path) -> Iterator[BrokerProcess]:
+    directory = Path(tempfile.mkdtemp(dir=root))
+    config = directory / "broker.yml"
+    config.write_text(
+        f"cluster_name: BENCH\nbroker: {{}}\nmeta_store: {{data_dir: {directory}/raft}}\n"
+        f"bootstrap_namespaces: [default]\nauth: {{mode: none}}\npolicies: {{}}\n"
+        f"storage: {{local_wal_root: {directory}/wal}}\n"
+        # A window as large as a backlog: what is measured is the stream, not the acks.
+        "dispatch: {max_unacked_messages: 10000}\n"
+    )
+    broker = BrokerProcess(
+        directory / "data", "--mode", "cluster", "--config-file", str(config), engine=engine
+    )
+    try:
+        with broker:
+            yield broker
+            broker.terminate()
+    finally:
+        shutil.rmtree(directory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engines")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--data-dir", type=Path, default=Path(tempfile.gettempdir()))
+    arguments = parser.parse_args()
+    rates: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    costs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for _ in range(arguments.rounds):
+        for engine in ENGINES:
+            with broker_on(engine, arguments.data_dir) as broker:
+                measured = Round(broker, 0.2 if arguments.quick else 1.0)
+                measured.run()
+            for figure, (rate, cost) in measured.results.items():
+                rates[figure][engine].append(rate)
+                costs[figure][engine].append(cost)
+    print(f"{arguments.rounds} interleaved rounds, medians; {describe_machine()}\n")
+    print("| figure | grpcio msg/s | http2 msg/s | ratio | grpcio CPU us | http2 CPU us | ratio |")
+    print("|---|---|---|---|---|---|---|")
+    for figure, by_engine in rates.items():
+        old, new = (statistics.median(by_engine[engine]) for engine in ENGINES)
+        cost_old, cost_new = (statistics.median(costs[figure][engine]) for engine in ENGINES)
+        print(
+            f"| {figure} | {old:,.0f} | {new:,.0f} | {new / old:.1f} "
+            f"| {cost_old:.0f} | {cost_new:.1f} | 1/{cost_old / max(cost_new, 0.1):.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
