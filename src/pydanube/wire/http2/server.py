@@ -130,10 +130,10 @@ class Http2Server(Server, Registry):
         self._ticking = self._clock.call_later(self._tick_seconds, self._tick)
 
     def _tick(self) -> None:
+        self._tick_later()  # First, so that whatever happens below the limits stay in force.
         now_ms = self._clock.monotonic_ms()
         for connection in list(self._connections):
             connection.tick(now_ms)
-        self._tick_later()
 
 
 def _time_limits(limits: Http2Limits) -> list[float]:

@@ -139,11 +139,17 @@ class ServerConnection(asyncio.Protocol):
 
     def _say_farewell(self) -> None:
         """Close our side, and the other when the peer has read why, or takes too long."""
+        if self._transport.is_closing():
+            return
         # Closing both at once would make the kernel drop what the peer has not read yet.
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        else:
+        if not self._transport.can_write_eof():
             self._transport.close()
+            return
+        try:
+            self._transport.write_eof()
+        except OSError:
+            # The peer went away in this very moment, and the event loop has yet to say so.
+            self._transport.abort()
 
     def _check_transport(self) -> None:
         """Give up on a peer that reads nothing and yet makes us answer."""

@@ -1,0 +1,186 @@
+"""The server's driver on a transport that does what it is told."""
+
+import asyncio
+
+import pytest
+
+from pydanube.runtime.clock import SystemClock
+from pydanube.runtime.tasks import TaskScope
+from pydanube.wire.calls import HandlerTable
+from pydanube.wire.http2.frames import GOAWAY, ping_frame, window_update_frame
+from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.server_connection import FAREWELL_BYTES, FAREWELL_MS, ServerConnection
+from tests.support.http2_peers import ECHO, HELLO, request, split_frames
+
+FAULT = window_update_frame(0, 0)
+
+
+class FakeTransport(asyncio.Transport):
+    """Keeps what is written; `broken` makes it fail as a socket whose peer is gone."""
+
+    def __init__(self, *, half_closes=True, broken=False):
+        super().__init__({"peername": ("127.0.0.1", 5)})
+        self.writes = []
+        self.half_closes = half_closes
+        self.broken = broken
+        self.ended = self.closed = self.aborted = False
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        pass
+
+    def get_write_buffer_size(self):
+        return sum(map(len, self.writes))
+
+    def write(self, data):
+        self.writes.append(bytes(data))
+
+    def can_write_eof(self):
+        return self.half_closes
+
+    def write_eof(self):
+        if self.broken:
+            raise OSError(107, "Transport endpoint is not connected")
+        self.ended = True
+
+    def is_closing(self):
+        return self.closed or self.aborted
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.aborted = True
+
+
+class OpenDoor:
+    def __init__(self, *, admits=True):
+        self.admits = admits
+        self.present = set()
+
+    def admit(self, connection):
+        if self.admits:
+            self.present.add(connection)
+        return self.admits
+
+    def dismiss(self, connection):
+        self.present.discard(connection)
+
+
+@pytest.fixture
+async def connect():
+    scope = TaskScope(lambda name, failure: None)
+
+    def connect(transport, *, door=None, limits=None, handler=None):
+        table = HandlerTable()
+        table.add_direct(ECHO, handler or (lambda message, call, reply: reply.send(message)))
+        connection = ServerConnection(
+            limits or Http2Limits(), table, scope, SystemClock(), door or OpenDoor()
+        )
+        connection.connection_made(transport)
+        return connection
+
+    yield connect
+    await scope.close()
+
+
+async def test_all_requests_of_one_read_are_answered_with_one_write(connect):
+    transport = FakeTransport()
+    connection = connect(transport)
+    connection.data_received(HELLO)
+    transport.writes.clear()
+    connection.data_received(b"".join(request(number) for number in range(1, 65, 2)))
+    assert len(transport.writes) == 1
+    assert len(split_frames(transport.writes[0])) == 3 * 32
+
+
+async def test_late_answers_of_one_turn_travel_in_one_write(connect):
+    transport, replies = FakeTransport(), []
+    connection = connect(transport, handler=lambda message, call, reply: replies.append(reply))
+    connection.data_received(HELLO + request(1) + request(3) + request(5))
+    transport.writes.clear()
+    for reply in replies:
+        reply.send(b"later")
+    assert transport.writes == []
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 1
+
+
+async def test_a_peer_at_fault_is_told_and_its_side_stays_open_until_it_has_read(connect):
+    transport = FakeTransport()
+    connection = connect(transport)
+    connection.data_received(HELLO + FAULT)
+    assert split_frames(b"".join(transport.writes))[-1].kind == GOAWAY
+    assert transport.ended
+    assert not transport.is_closing()
+
+
+async def test_a_transport_that_cannot_half_close_is_closed(connect):
+    transport = FakeTransport(half_closes=False)
+    connect(transport).data_received(HELLO + FAULT)
+    assert transport.closed
+
+
+@pytest.mark.parametrize("way", ["fault", "leave", "cut"])
+async def test_a_peer_that_is_gone_already_raises_nothing(connect, way):
+    transport = FakeTransport(broken=True)
+    connection = connect(transport)
+    connection.data_received(HELLO)
+    if way == "fault":
+        connection.data_received(FAULT)
+    elif way == "leave":
+        connection.leave("stop")
+    else:
+        connection.cut()
+    assert transport.aborted
+    connection.connection_lost(None)
+
+
+async def test_what_a_peer_says_after_its_farewell_is_ignored_and_soon_cut_short(connect):
+    transport = FakeTransport()
+    connection = connect(transport)
+    connection.data_received(HELLO + FAULT)
+    transport.writes.clear()
+    piece = ping_frame(bytes(8), ack=False) * 1_000
+    for _ in range(FAREWELL_BYTES // len(piece)):
+        connection.data_received(piece)
+    assert not transport.aborted
+    connection.data_received(piece)
+    assert transport.aborted
+    assert transport.writes == []
+
+
+async def test_a_peer_that_does_not_read_its_farewell_is_cut_off(connect):
+    transport = FakeTransport()
+    connection = connect(transport)
+    connection.data_received(HELLO + FAULT)
+    now_ms = SystemClock().monotonic_ms()
+    connection.tick(now_ms)
+    assert not transport.aborted
+    connection.tick(now_ms + FAREWELL_MS + 100)
+    assert transport.aborted
+
+
+async def test_a_peer_that_reads_nothing_and_asks_for_more_is_given_up(connect):
+    transport = FakeTransport()
+    connection = connect(transport, limits=Http2Limits(outgoing_bytes_max=5_000))
+    connection.data_received(HELLO)
+    connection.pause_writing()
+    for number in range(400):
+        connection.data_received(ping_frame(b"%08d" % number, ack=False))
+    assert transport.ended
+    assert transport.get_write_buffer_size() < 6_000
+
+
+async def test_a_connection_too_many_is_told_so(connect):
+    transport = FakeTransport()
+    connect(transport, door=OpenDoor(admits=False))
+    assert split_frames(b"".join(transport.writes))[-1].kind == GOAWAY
+    assert transport.ended
+
+
+async def test_a_lost_connection_leaves_the_register(connect):
+    door = OpenDoor()
+    connection = connect(FakeTransport(), door=door)
+    assert door.present == {connection}
+    connection.connection_lost(None)
+    assert door.present == set()
