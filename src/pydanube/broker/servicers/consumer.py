@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
+from pydanube.broker.servicers.pieces import read_pieces
 from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.model.ids import Offset, stable_producer_id
 from pydanube.model.policies import SubscriptionType
 from pydanube.observability.metrics import BrokerMetrics
 from pydanube.runtime.clock import Clock
-from pydanube.storage.topic_log import Piece, TopicLog
+from pydanube.storage.topic_log import Piece
 from pydanube.subscriptions.consumer import ConsumerStream, StreamEnded
 from pydanube.subscriptions.outbox import Delivery
 from pydanube.topics.registration import RegisteredConsumer, Registration
@@ -208,22 +209,9 @@ async def _pieces(registered: RegisteredConsumer, delivery: Delivery) -> AsyncIt
         return
     log = registered.topic.log
     assert log is not None
-    start = delivery.start
-    while start < delivery.end:
-        pieces = await _read(log, start, delivery.end)
-        if not pieces or pieces[0].start > start:
-            end = pieces[0].start if pieces else delivery.end
-            registered.subscription.skipped(start, end)
-            start = end
-        for piece in pieces:
-            if piece.start != start:
-                break  # The rest lies behind a hole; it is read again from there.
-            yield piece
-            start = piece.end
-
-
-async def _read(log: TopicLog, start: Offset, end: Offset) -> list[Piece]:
-    return log.read_cached(start, end) or await log.read(start, end)
+    skipped = registered.subscription.skipped
+    async for piece in read_pieces(log, delivery.start, delivery.end, skipped):
+        yield piece
 
 
 def _refuse(reply: Reply, error: CallRefused | DanubeError) -> None:
