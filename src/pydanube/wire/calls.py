@@ -62,9 +62,7 @@ of replies, sent in order as separate messages. The iterator is closed (`aclose`
 goes away."""
 
 
-ExchangeHandler = Callable[
-    [AsyncIterator[bytes], Call], Awaitable[AsyncIterator[Sequence[bytes]]]
-]
+ExchangeHandler = Callable[[AsyncIterator[bytes], Call], Awaitable[AsyncIterator[Sequence[bytes]]]]
 """Many requests, many replies, each side at its own pace. As a StreamHandler otherwise: the
 requests may be read before and while replies are given, and end when the caller has no more."""
 
