@@ -3,7 +3,7 @@
 from pydanube.errors import DanubeError
 from pydanube.model.ids import ConsumerId
 from pydanube.runtime.clock import Timer
-from pydanube.subscriptions.outbox import Delivery, Outbox
+from pydanube.subscriptions.outbox import OUTBOX_MESSAGES_MAX, Delivery, Outbox
 
 _SUPERSEDED_PEERS_MAX = 16
 
@@ -26,12 +26,26 @@ class ConsumerStream:
     async def next(self, count_max: int, bytes_max: int) -> list[Delivery]:
         """Wait for deliveries and take some; raises StreamEnded."""
         while True:
-            if self._end is not None:
-                raise self._end
-            deliveries = self.consumer.outbox.take_nowait(count_max, bytes_max)
+            deliveries = self.take_nowait(count_max, bytes_max)
             if deliveries:
                 return deliveries
+            await self.wait()
+
+    def take_nowait(self, count_max: int, bytes_max: int) -> list[Delivery]:
+        """Take deliveries if there are any; raises StreamEnded."""
+        if self._end is not None:
+            raise self._end
+        return self.consumer.outbox.take_nowait(count_max, bytes_max)
+
+    async def wait(self) -> None:
+        """Return once there may be something to take, or `wake` was called."""
+        if self._end is None:
             await self.consumer.outbox.wait()
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        if self.consumer.stream is self:
+            self.consumer.outbox.wake()
 
     def end(self, error: DanubeError | None) -> None:
         """Let the call end; what it has not taken stays in the outbox."""
@@ -47,6 +61,8 @@ class Consumer:
         self.name = name
         self.filters = filters
         self.outbox = Outbox()
+        self.credit = OUTBOX_MESSAGES_MAX
+        """How many messages it may be handed when it joins; `drained` gives it more."""
         self.stream: ConsumerStream | None = None
         self.active = False
         """It has a stream, or has just subscribed and is about to open one."""

@@ -40,7 +40,7 @@ from pydanube.storage.topic_log import Piece
 from pydanube.subscriptions.consumer import Consumer, ConsumerStream
 from pydanube.subscriptions.cursor import Cursor, Done
 from pydanube.subscriptions.errors import SubscriptionBusy
-from pydanube.subscriptions.outbox import OUTBOX_MESSAGES_MAX, Delivery
+from pydanube.subscriptions.outbox import Delivery
 
 STREAM_GRACE_MS = 10_000
 """How long a consumer that subscribed may take to open its stream."""
@@ -232,7 +232,7 @@ class Subscription:
         self._deactivate(consumer)
 
     def drained(self, stream: ConsumerStream, count: int) -> None:
-        """Take note that a stream has sent messages and its outbox has room again."""
+        """Take note that a stream has sent messages, or for other reasons wants so many more."""
         if stream.consumer.stream is stream:
             self._feed(Drained(stream.consumer.id, count))
 
@@ -267,6 +267,18 @@ class Subscription:
             done(None)
         else:
             self._context.cursor.when_durable(done)
+
+    def advance(self, end: Offset, done: Done) -> None:
+        """Settle all messages below `end`, delivered or not; `done` follows once it is durable."""
+        if self.cursor < end:
+            self._feed(Skipped(self.cursor, end))
+        self._answer_when_durable(done)
+
+    def abandon(self, error: DanubeError) -> None:
+        """Journal nothing more of a subscription that is closed; whoever waits gets `error`."""
+        assert self._closed, "a subscription that is served keeps its progress"
+        if self._context.cursor is not None:
+            self._context.cursor.abandon(error)
 
     def skipped(self, start: Offset, end: Offset) -> None:
         """Take note that these offsets hold no message any more."""
@@ -308,7 +320,7 @@ class Subscription:
         if self._context.source is not None:
             # Whatever it had is unacked and will be delivered again, in order.
             consumer.outbox.clear()
-        credit = OUTBOX_MESSAGES_MAX - consumer.outbox.message_count
+        credit = consumer.credit - consumer.outbox.message_count
         self._feed(ConsumerJoined(consumer.id, max(0, credit), consumer.filters))
 
     def _deactivate(self, consumer: Consumer) -> None:
@@ -342,7 +354,7 @@ class Subscription:
         context = self._context
         match action:
             case Deliver():
-                self._deliver(action)
+                return self._deliver(action)
             case Settle(start, end):
                 if context.cursor is not None:
                     context.cursor.settle(start, end)
@@ -361,13 +373,15 @@ class Subscription:
                 assert_never(action)
         return None
 
-    def _deliver(self, action: Deliver) -> None:
+    def _deliver(self, action: Deliver) -> Event | None:
         pieces = None
         if self._offered is not None:
             pieces = [self._offered.between(action.start, action.end)]
         delivery = Delivery(action.start, action.end, action.attempt, pieces)
-        if not self._consumers[action.consumer].outbox.put(delivery):
-            self._context.observer.observed("discarded", delivery.count)
+        if self._consumers[action.consumer].outbox.put(delivery):
+            return None
+        self._context.observer.observed("discarded", delivery.count)
+        return Drained(action.consumer, delivery.count)  # It takes no room in the outbox.
 
     def _read_keys(self, start: Offset, end: Offset) -> Event | None:
         source = self._context.source
