@@ -142,8 +142,8 @@ async def test_an_advanced_subscription_skips_what_was_delivered_and_what_was_no
     assert sum(end - start for each in journal.changes for start, end in each.settled) == 50
     stream = target.open_stream(member, "peer")
     target.drained(stream, 5)
-    taken = stream.take_nowait(1_000, 1 << 20)
-    assert [each.start for each in taken if each.start >= 50] == [50]
+    taken = [each for each in stream.take_nowait(1_000, 1 << 20) if each.start >= 10]
+    assert (min(each.start for each in taken), sum(each.count for each in taken)) == (50, 5)
     target.advance(Offset(20), answers.append)
     assert target.cursor == 50
     assert answers == [None, None]
