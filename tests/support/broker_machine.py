@@ -18,7 +18,6 @@ from pydanube.broker.config import (
 from pydanube.broker.server import BrokerServer
 from pydanube.errors import Conflict, DanubeError, Unavailable
 from pydanube.runtime.clock import Timer
-from pydanube.runtime.files import Files
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.randomness import Randomness, SeededRandomness
 from pydanube.runtime.simulation.clock import SimulatedClock
@@ -93,9 +92,9 @@ class BrokerMachine:
         self._skew_ms = 0
         self.boots = 0
         self.complaints: list[str] = []
+        self.refused = asyncio.Event()
+        """It does not start, and no healing will help."""
         self.on_boot: Callable[[], None] = lambda: None
-        self.wrap_files: Callable[[Files], Files] = lambda files: files
-        """Where a planted bug changes what the broker's disk does."""
 
     @property
     def server(self) -> BrokerServer | None:
@@ -127,7 +126,7 @@ class BrokerMachine:
         host = self._network.host(HOST)
         machine = Machine(
             clock=self._clock,
-            files=self.wrap_files(self.disk.mount()),
+            files=self.disk.mount(),
             network=host,
             randomness=SeededRandomness(f"broker {self._randomness.below(2**32)}"),
         )
@@ -139,9 +138,10 @@ class BrokerMachine:
         except Unavailable as error:
             self._note(f"broker could not start: {error}")
             self._end_process()
-        except DanubeError as error:
+        except Exception as error:
             if not self.disk.stopped:
                 self.complaints.append(f"the broker refused to start: {error!r}")
+                self.refused.set()
             self._note(f"broker refused to start: {error!r}")
             self._end_process()
         else:
@@ -161,7 +161,7 @@ class BrokerMachine:
                 await server.stop()
         except TimeoutError:
             self.complaints.append(f"the broker did not stop within {STOP_SECONDS_MAX:g} s")
-        except DanubeError as error:
+        except Exception as error:
             self.complaints.append(f"stopping failed: {error!r}")
         self._end_process()
         self._note("broker has stopped")

@@ -94,7 +94,7 @@ def acknowledged_messages_stay(evidence: Evidence) -> Iterator[Violation]:
             for send in evidence.history.sends
             if send.topic == topic and send.outcome == "ok" and send.offset is not None
         }
-        lost = sorted(offset for offset in kept if offset not in log)
+        lost = sorted(offset for offset in kept if log.get(offset) != kept[offset])
         if lost:
             where = describe_loss(lost, sorted(kept))
             values = _some(f"{offset} ({kept[offset]})" for offset in lost)

@@ -26,7 +26,7 @@ from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.runtime.simulation.loop import run_simulated
 from pydanube.runtime.simulation.network import SimulatedNetwork
 from pydanube.storage.journal import survey
-from pydanube.subscriptions import subscription as subscription_room
+from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics import catalog, gathering
 from pydanube.wire.calls import CallRefused, Channel
 from tests.support.broker_machine import (
@@ -142,7 +142,8 @@ class World:
         except Exception as error:
             self._complain("failed", "".join(format_exception(error)))
         else:
-            self.outcome.violations += find_violations(self._evidence)
+            if not self._machine.refused.is_set():
+                self.outcome.violations += find_violations(self._evidence)
         outcome = self.outcome
         outcome.operations = self._history.operations
         return outcome
@@ -187,10 +188,11 @@ class World:
         )
         with self._machine.listening_to_logs():
             try:
-                await self._live()
+                await self._live_unless_refused()
             finally:
                 await self._end_clients()
-                self._watch_the_end()
+                if not self._machine.refused.is_set():
+                    self._watch_the_end()
                 await self._machine.close()
                 for text in self._machine.complaints:
                     self._complain("broker", text)
@@ -200,6 +202,18 @@ class World:
 
     def _booted(self) -> None:
         self._history.boot += 1
+
+    async def _live_unless_refused(self) -> None:
+        """Without a broker there is nothing to wait for."""
+        living = asyncio.create_task(self._live(), name="life")
+        refused = asyncio.create_task(self._machine.refused.wait(), name="refusal")
+        await asyncio.wait([living, refused], return_when=asyncio.FIRST_COMPLETED)
+        refused.cancel()
+        if self._machine.refused.is_set():
+            living.cancel()
+        await asyncio.gather(living, refused, return_exceptions=True)
+        if not living.cancelled():
+            living.result()
 
     async def _live(self) -> None:
         assert await self._machine.start(), "the first start failed"
@@ -471,10 +485,15 @@ class World:
         server = self._machine.server
         serving = server._broker._serving if server is not None else None
         if serving is None:
+            yield "there is no broker to ask"
             return
         for topic in serving.topics:
+            if topic.name not in (*self._ends, DEAD_LETTERS):
+                continue
+            if AUDIT not in topic.subscriptions:
+                yield f"{topic.name} has not been read"
             for subscription in topic.subscriptions.values():
-                if topic.name in self._ends and subscription.lag and subscription.name != AUDIT:
+                if subscription.lag:
                     yield (
                         f"{topic.name} {subscription.name} is {subscription.lag} messages behind, "
                         f"cursor {subscription.cursor}"
@@ -491,20 +510,29 @@ async def _create_topic(admin: Channel, topic: TopicPlan) -> None:
 @contextmanager
 def shrunken(limits: Limits) -> Iterator[None]:
     """Let the broker have these limits."""
-    places: list[tuple[Any, str, int]] = [
-        (subscription_room, "OUTBOX_MESSAGES_MAX", limits.outbox_messages_max),
+
+    def activate(self: Subscription, consumer: Any) -> None:
+        consumer.credit = min(consumer.credit, limits.outbox_messages_max)
+        before_activate(self, consumer)
+
+    before_activate = Subscription._activate
+    gathered = "BATCH_MESSAGES_MAX"
+    if not hasattr(gathering, gathered):
+        gathered = f"_{gathered}"
+    places: list[tuple[Any, str, Any]] = [
+        (Subscription, "_activate", activate),
         (consumer_servicer, "_GROUP_MESSAGES_MAX", limits.group_messages_max),
-        (gathering, "_BATCH_MESSAGES_MAX", limits.gathered_messages_max),
+        (gathering, gathered, limits.gathered_messages_max),
         (key_shared, "READ_AHEAD_MAX", limits.read_ahead_max),
         (key_shared, "_READ_COUNT_MIN", limits.read_count_min),
         (catalog, "_ID_BLOCK", limits.id_block),
         (survey, "CHUNK_BYTES", limits.chunk_bytes),
     ]
-    before = [getattr(module, name) for module, name, _ in places]
-    for module, name, value in places:
-        setattr(module, name, value)
+    before = [getattr(place, name) for place, name, _ in places]
+    for place, name, value in places:
+        setattr(place, name, value)
     try:
         yield
     finally:
-        for (module, name, _), value in zip(places, before, strict=True):
-            setattr(module, name, value)
+        for (place, name, _), value in zip(places, before, strict=True):
+            setattr(place, name, value)

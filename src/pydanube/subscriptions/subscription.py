@@ -34,6 +34,7 @@ from pydanube.dispatch.events import (
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.ids import ConsumerId, Offset, SubscriptionId
 from pydanube.model.policies import SubscriptionType
+from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import TaskScope
 from pydanube.storage.topic_log import Piece
@@ -46,6 +47,10 @@ STREAM_GRACE_MS = 10_000
 """How long a consumer that subscribed may take to open its stream."""
 HOLDER_GRACE_MS = 2_000
 """How long an exclusive subscription waits for its holder to come back."""
+READ_AGAIN_SECONDS = 1.0
+"""How long keys that could not be read are left alone."""
+
+_log = get_logger(__name__)
 
 
 class MessageSource(Protocol):
@@ -396,10 +401,13 @@ class Subscription:
 
     async def _read_keys_later(self, source: MessageSource, start: Offset, end: Offset) -> None:
         try:
-            pieces = await source.read(start, end)
-        except Unavailable:
-            return  # The broker is closing or its journal has stopped; the next start reads on.
-        self._feed(self._keys_of(pieces, start))
+            answer = self._keys_of(await source.read(start, end), start)
+        except DanubeError as error:
+            # A disk may heal, and damage may be given up; what lies behind waits for it.
+            _log.warning("keys not read; tried again soon", subscription=self.name, cause=error)
+            await self._context.clock.sleep(READ_AGAIN_SECONDS)
+            answer = KeysRead(start, ())
+        self._feed(answer)
 
     def _keys_of(self, pieces: list[Piece], start: Offset) -> Event:
         if pieces and pieces[0].start > start:
