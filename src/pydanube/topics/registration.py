@@ -11,7 +11,14 @@ from contextlib import asynccontextmanager
 from msgspec import Struct
 
 from pydanube.dispatch.events import DispatchSettings
-from pydanube.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from pydanube.errors import (
+    AlreadyExists,
+    Conflict,
+    DanubeError,
+    InvalidRequest,
+    NotFound,
+    Unavailable,
+)
 from pydanube.model.ids import (
     ConsumerId,
     Offset,
@@ -29,7 +36,9 @@ from pydanube.model.policies import (
 )
 from pydanube.model.progress import Progress
 from pydanube.runtime.clock import Clock
+from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.consumer import Consumer
+from pydanube.subscriptions.outbox import OUTBOX_MESSAGES_MAX
 from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.catalog import (
     AccessMode,
@@ -47,6 +56,7 @@ from pydanube.topics.errors import (
     TooManyProducers,
 )
 from pydanube.topics.manager import TopicManager, TopicRequest
+from pydanube.topics.positions import start_offset
 from pydanube.topics.producer import Producer
 from pydanube.topics.topic import Topic
 
@@ -58,7 +68,6 @@ FORGET_AFTER_MS = 24 * 3600 * 1000
 """A client that has not been heard of for a day is forgotten; it can register anew."""
 IDLE_SUBSCRIPTION_MS = 60_000
 _TOLD_MAX = 10_000
-_OFFSET_DIGITS_MAX = 20
 
 
 class RegisteredProducer(Struct, frozen=True):
@@ -106,6 +115,8 @@ class Registration:
         self._consumers: dict[ConsumerId, RegisteredConsumer] = {}
         self._closing: dict[ConsumerId, Consumer] = {}
         self._told_closed: dict[int, None] = {}
+        self._windows: dict[tuple[str, str], int] = {}
+        """What consumers have asked for, by topic and subscription."""
         self._locks = _NamedLocks()
 
     # At the start.
@@ -273,8 +284,15 @@ class Registration:
         filters: tuple[str, ...],
         peer: str,
         start: str | None = None,
+        *,
+        credit: int = OUTBOX_MESSAGES_MAX,
+        window: int | None = None,
     ) -> Consumer:
-        """Let a consumer in, or let it take over its own name, under the id the name has."""
+        """Let a consumer in, or let it take over its own name, under the id the name has.
+
+        It is handed `credit` messages before it asks for more. With a `window` the subscription
+        may have so many unacked from now on, unless a dispatch configuration was set for it.
+        """
         topic = self._topics.get(topic_name)
         check_client_name("subscription", subscription_name)
         check_client_name("consumer", consumer_name)
@@ -286,14 +304,17 @@ class Registration:
             known = _consumer_named(subscription, consumer_name) if subscription else None
             self._check_room(topic, subscription, subscription_name, known)
             if subscription is None:
+                begin = Offset(0) if topic.log is None else await start_offset(topic.log, start)
                 subscription = await self._create_subscription(
-                    topic, subscription_name, kind, _start_offset(topic, start)
+                    topic, subscription_name, kind, begin
                 )
             subscription.check_admits(consumer_name)
             if known is None:
                 await self._leave_exclusive(topic, subscription)
                 known = await self._create_consumer(topic, subscription, consumer_name, filters)
             self._forget_earlier_end(known.id)
+            self._widen(topic, subscription, window)
+            known.credit = credit
             subscription.join(known, peer)
             return known
 
@@ -348,6 +369,62 @@ class Registration:
         settings = self.dispatch_settings(topic, name)
         return topic.add_subscription(record.id, name, record.kind, progress, settings, seen_end)
 
+    # Cursors.
+
+    def subscription(self, topic_name: str, name: str) -> tuple[TopicLog, Subscription]:
+        """Return a subscription of a reliable topic, and where its messages are."""
+        topic = self._reliable(topic_name)
+        subscription = topic.subscriptions.get(name)
+        if subscription is None:
+            raise NotFound(f"topic {topic_name} has no subscription {name}")
+        assert topic.log is not None
+        return topic.log, subscription
+
+    async def create_cursor(self, topic_name: str, name: str, position: Offset) -> Subscription:
+        """Create a subscription without consumers; AlreadyExists if there is one."""
+        self._reliable(topic_name)
+        check_client_name("subscription", name)
+        async with self._locks.hold(topic_name):
+            topic = self._reliable(topic_name)
+            if name in topic.subscriptions:
+                raise AlreadyExists(f"topic {topic_name} has a subscription {name} already")
+            self._check_room(topic, None, name, None)
+            return await self._create_subscription(topic, name, "Exclusive", position)
+
+    async def seek(self, topic_name: str, name: str, position: Offset) -> Subscription:
+        """Move a subscription; returns once that is durable.
+
+        Its streams end, for what they were sent may lie elsewhere now; its consumers come back.
+        """
+        self.subscription(topic_name, name)
+        async with self._locks.hold(topic_name):
+            _, subscription = self.subscription(topic_name, name)
+            topic = self._topics.get(topic_name)
+            moved = Unavailable(
+                f"subscription {name} has been moved to offset {position}; receive again"
+            )
+            subscription.close(moved)
+            subscription.abandon(moved)
+            durable: asyncio.Future[DanubeError | None] = asyncio.get_running_loop().create_future()
+            self._topics.storage.create_progress(subscription.id, position, durable.set_result)
+            # Before anybody can wait: the topic must never be without it.
+            again = self._begin_anew(topic, subscription)
+            error = await durable
+            if error is not None:
+                raise error
+            return again
+
+    def _begin_anew(self, topic: Topic, earlier: Subscription) -> Subscription:
+        """Replace a closed subscription by one that goes on from what is journaled for it."""
+        record = SubscriptionRecord(id=earlier.id, kind=earlier.kind, start=earlier.cursor)
+        subscription = self._add_subscription(topic, earlier.name, record, Offset(0))
+        subscription.idle_since_ms = self._clock.monotonic_ms()
+        for known in earlier.consumers:
+            consumer = Consumer(known.id, known.name, known.filters)
+            subscription.restore(consumer)
+            self._consumers[consumer.id] = RegisteredConsumer(topic, subscription, consumer)
+        return subscription
+
     async def _leave_exclusive(self, topic: Topic, subscription: Subscription) -> None:
         # Whoever held it is gone, or the newcomer would not have been admitted.
         if subscription.kind == "Exclusive":
@@ -383,12 +460,19 @@ class Registration:
     def dispatch_settings(self, topic: Topic, subscription: str) -> DispatchSettings:
         """Return what holds for a subscription, whether it exists or not."""
         config = self._catalog.dispatch_config(topic.name, subscription)
-        window = config.max_unacked_messages if config else self._topics.settings.window
+        asked = self._windows.get((topic.name, subscription), 0)
+        window = max(self._topics.settings.window, asked)
         return DispatchSettings(
-            window=window,
+            window=config.max_unacked_messages if config else window,
             policy=self._catalog.failure_policy(topic.name, subscription) or FailurePolicy(),
             rate_per_second=topic.policies.max_subscription_dispatch_rate,
         )
+
+    def _widen(self, topic: Topic, subscription: Subscription, window: int | None) -> None:
+        key = topic.name, subscription.name
+        if window is not None and window > self._windows.get(key, 0):
+            self._windows[key] = window
+            self._apply_settings(topic, subscription.name)
 
     async def set_failure_policy(
         self, topic_name: str, subscription: str, policy: FailurePolicy
@@ -470,6 +554,7 @@ class Registration:
         for producer in topic.producers.values():
             self._producers.pop(producer.id, None)
         for subscription in topic.subscriptions.values():
+            self._windows.pop((topic.name, subscription.name), None)
             for consumer in subscription.consumers:
                 self._consumers.pop(consumer.id, None)
                 self._close_later(consumer)
@@ -514,6 +599,7 @@ class Registration:
         for consumer in subscription.consumers:
             self._consumers.pop(consumer.id, None)
         topic.remove_subscription(subscription.name)
+        self._windows.pop((topic.name, subscription.name), None)
         self._topics.storage.drop_subscription(subscription.id)
 
     async def sweep(self) -> None:
@@ -565,19 +651,3 @@ def _check_filters(filters: tuple[str, ...]) -> None:
         raise InvalidRequest(
             f"a consumer may have {FILTERS_MAX} key filters of {FILTER_CHARACTERS_MAX} characters"
         )
-
-
-def _start_offset(topic: Topic, start: str | None) -> int:
-    if topic.log is None:
-        return 0
-    match (start or "latest").split(":", 1):
-        case ["latest"]:
-            return topic.log.durable_end
-        case ["earliest"]:
-            return topic.log.first_offset
-        case ["offset", number] if number.isdecimal() and len(number) <= _OFFSET_DIGITS_MAX:
-            return min(max(int(number), topic.log.first_offset), topic.log.durable_end)
-        case _:
-            raise InvalidRequest(
-                f"start position {start!r} is none of earliest, latest, offset:<number>"
-            )
