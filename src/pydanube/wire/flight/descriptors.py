@@ -1,0 +1,282 @@
+"""What descriptors, tickets, actions and app_metadata say: JSON objects, documented for users in
+docs/reference/flight.md. A field that is not known is refused by name.
+"""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from pydanube.errors import InvalidRequest
+from pydanube.model.policies import WINDOW_MAX
+from pydanube.wire.flight.framing import COMMAND, PATH, Descriptor
+
+Json = TypeVar("Json", bound=Struct)
+
+OffsetNumber = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+SequenceNumber = Annotated[int, Meta(ge=0, le=2**64 - 1)]
+Milliseconds = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+OffsetRange = tuple[OffsetNumber, OffsetNumber]
+"""[start, end): `end` is the next offset, never the last one."""
+Position = OffsetNumber | Literal["earliest", "latest"]
+
+CREDIT_MAX = 1_000_000
+RANGES_MAX = 10_000
+TOPICS_MAX = 1_000
+WAIT_MS_MAX = 60_000
+PIECE_BYTES = 64 * 1024 * 1024
+
+Ranges = Annotated[list[OffsetRange], Meta(max_length=RANGES_MAX)]
+
+
+# Publishing.
+
+
+class PublishCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The command of a DoPut's descriptor. A path of one topic name is short for its `topic`."""
+
+    topic: str
+    producer: str = "flight"
+    dispatch: Literal["reliable", "non_reliable"] | None = None
+    """What the topic must be; absent: what it is, and a new one is reliable."""
+    access: Literal["shared", "exclusive"] = "shared"
+    schema_subject: str | None = None
+    other_columns: Literal["refuse", "ignore"] = "refuse"
+
+
+class BatchNumbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The app_metadata of a published batch, if it has any."""
+
+    first_sequence: SequenceNumber | None = None
+    last_sequence: SequenceNumber | None = None
+    """Absent: the rows are numbered one by one from the first."""
+    digest: SequenceNumber | None = None
+
+
+class PutAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The app_metadata of a PutResult."""
+
+    result: Literal["applied", "already_applied", "overlap"]
+    rows: int
+    offset: int | None = None
+    """Of the batch's first row."""
+    last_sequence: int | None = None
+    """Of an overlap: what lies above must be sent again."""
+
+
+# Reading.
+
+
+class Ticket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What DoGet reads. A ticket that is no JSON object is short for its `topic`."""
+
+    topic: str
+    id: str | None = None
+    """Of the topic; one that was deleted and created anew has another."""
+    from_: Position = field(default="earliest", name="from")
+    to: Position = "latest"
+    missing: Literal["refuse", "skip"] = "refuse"
+    """What to do about offsets that hold nothing any more."""
+
+
+class PlanCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The command of GetFlightInfo's descriptor. A path of one topic name is its `topic`."""
+
+    topic: str
+    from_: Position = field(default="earliest", name="from")
+    to: Position = "latest"
+    from_time_ms: Milliseconds | None = None
+    to_time_ms: Milliseconds | None = None
+    ranges: Annotated[dict[str, OffsetRange], Meta(max_length=TOPICS_MAX)] | None = None
+    """Offsets per partition, by their full names; others are left out."""
+    piece_bytes: Annotated[int, Meta(ge=1)] = PIECE_BYTES
+    """About what one endpoint shall hold."""
+
+
+class BatchPlace(Struct, frozen=True):
+    """The app_metadata of a batch that DoGet sends."""
+
+    offset: int
+
+
+# Consuming.
+
+
+class SubscribeCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a DoExchange begins: the command of its descriptor."""
+
+    topic: str
+    subscription: str
+    consumer: str
+    type: Literal["exclusive", "shared", "failover", "key_shared"] = "shared"
+    start_position: str | None = None
+    key_filters: tuple[str, ...] = ()
+    credit: Annotated[int, Meta(ge=0, le=CREDIT_MAX)] = 0
+    window: Annotated[int, Meta(ge=1, le=WINDOW_MAX)] = WINDOW_MAX
+    """How many rows may be unacked in the subscription, unless an operator has set it."""
+
+
+class ConsumerSays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The app_metadata of what a consumer sends afterwards."""
+
+    credit: Annotated[int, Meta(ge=0, le=CREDIT_MAX)] = 0
+    """So many more rows may be sent."""
+    ack: Ranges = []
+    ack_until: OffsetNumber | None = None
+    """Acks all that this stream has been sent below."""
+    nack: Ranges = []
+    delay_ms: Milliseconds = 0
+    """Of the nack."""
+    reason: str | None = None
+    """Of the nack."""
+    id: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    """To be sent back once the acks are durable."""
+
+
+class Delivered(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The app_metadata of a batch that a consumer is sent."""
+
+    offset: int | None = None
+    """Of the first row; best-effort topics have none."""
+    attempt: int
+
+
+class AcksDurable(Struct, frozen=True, kw_only=True):
+    """The app_metadata of a message without a batch."""
+
+    acked: int
+    """The id of what is durable now."""
+
+
+# Actions.
+
+
+class FrontierAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `frontier`."""
+
+    topics: Annotated[list[str], Meta(min_length=1, max_length=TOPICS_MAX)]
+    """Topics, or bases of partitioned topics."""
+    after: dict[str, OffsetNumber] = {}
+    """What the caller knows; with `wait_ms`, the answer waits until one topic has more."""
+    wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = 0
+
+
+class TopicFrontier(Struct, frozen=True, kw_only=True):
+    """One topic of the answer: readers find offsets from `earliest` up to before `frontier`."""
+
+    id: str
+    earliest: int
+    frontier: int
+    mean_row_bytes: int
+
+
+class CursorAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `cursor.create`, `cursor.advance`, `cursor.get` and `seek`."""
+
+    topic: str
+    subscription: str
+    position: Position | None = None
+    time_ms: Milliseconds | None = None
+    """Instead of a position: the first message of that time or later."""
+
+
+class CursorAnswer(Struct, frozen=True, kw_only=True):
+    """Where a cursor stands: everything below is settled."""
+
+    topic: str
+    subscription: str
+    position: int
+    frontier: int
+
+
+class ProducerAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `producer`."""
+
+    topic: str
+    producer: str
+
+
+class ProducerAnswer(Struct, frozen=True, kw_only=True):
+    """A producer's last numbered batch, or nulls while it has none."""
+
+    first_sequence: int | None = None
+    last_sequence: int | None = None
+    digest: int | None = None
+    offset: int | None = None
+    rows: int | None = None
+
+
+# What topics tell of themselves.
+
+
+class TopicNotes(Struct, frozen=True, kw_only=True):
+    """The app_metadata of a FlightInfo."""
+
+    topic: str
+    dispatch: Literal["reliable", "non_reliable"]
+    partitions: list[str]
+    """The physical topics; the topic itself if it has no partitions."""
+
+
+class PieceNotes(Struct, frozen=True, kw_only=True):
+    """The app_metadata of an endpoint."""
+
+    topic: str
+    from_: int = field(name="from")
+    to: int
+    rows: int
+    bytes: int
+    """About."""
+
+
+# Reading and writing them.
+
+
+def encode(message: Struct) -> bytes:
+    """Return the JSON of a message."""
+    return msgspec.json.encode(message)
+
+
+def decode(kind: type[Json], data: bytes, what: str) -> Json:
+    """Read a JSON object; InvalidRequest names `what` is wrong and where."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{what} must be a JSON object: {error}") from None
+
+
+def decode_metadata(kind: type[Json], data: bytes, what: str) -> Json:
+    """Read app_metadata, which may be empty."""
+    return decode(kind, data or b"{}", what)
+
+
+def command_of(kind: type[Json], descriptor: Descriptor, what: str) -> Json:
+    """Read the command of a descriptor; a path of one name is a command of that topic."""
+    if descriptor.kind == COMMAND:
+        return decode(kind, descriptor.command, f"the command to {what}")
+    if descriptor.kind == PATH and len(descriptor.path) == 1:
+        return _of_topic(kind, descriptor.path[0], what)
+    raise InvalidRequest(
+        f"to {what}, give a descriptor whose path is one topic name, such as /default/orders, "
+        "or whose command is a JSON object"
+    )
+
+
+def ticket_of(data: bytes) -> Ticket:
+    """Read a ticket: a JSON object, or a topic's name."""
+    if data.startswith(b"{"):
+        return decode(Ticket, data, "the ticket")
+    try:
+        return Ticket(topic=data.decode())
+    except UnicodeDecodeError:
+        raise InvalidRequest("the ticket is neither a topic's name nor a JSON object") from None
+
+
+def _of_topic(kind: type[Json], topic: str, what: str) -> Json:
+    fields: dict[str, Any] = {"topic": topic}
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(
+            f"to {what}, give a descriptor whose command is a JSON object: {error}"
+        ) from None

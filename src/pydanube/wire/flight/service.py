@@ -1,0 +1,32 @@
+"""The methods of Arrow Flight that the client port serves, and the actions behind one of them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+SERVICE = "arrow.flight.protocol.FlightService"
+
+HANDSHAKE = f"/{SERVICE}/Handshake"
+LIST_FLIGHTS = f"/{SERVICE}/ListFlights"
+GET_FLIGHT_INFO = f"/{SERVICE}/GetFlightInfo"
+GET_SCHEMA = f"/{SERVICE}/GetSchema"
+DO_GET = f"/{SERVICE}/DoGet"
+DO_PUT = f"/{SERVICE}/DoPut"
+DO_EXCHANGE = f"/{SERVICE}/DoExchange"
+DO_ACTION = f"/{SERVICE}/DoAction"
+LIST_ACTIONS = f"/{SERVICE}/ListActions"
+
+UNARY = (GET_FLIGHT_INFO, GET_SCHEMA)
+STREAMS = (LIST_FLIGHTS, DO_GET, DO_ACTION, LIST_ACTIONS)
+EXCHANGES = (HANDSHAKE, DO_PUT, DO_EXCHANGE)
+
+ACTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "frontier": "Where topics begin and end; waits for more if asked to.",
+        "cursor.create": "Create a named cursor on a topic: a subscription without consumers.",
+        "cursor.advance": "Move a cursor forward, durably.",
+        "cursor.get": "Tell where a cursor or subscription stands.",
+        "producer": "Tell the last sequence a producer has stored on a topic.",
+        "seek": "Move a subscription to another offset or time; its consumers connect again.",
+    }
+)
+"""What DoAction offers, with a line for whoever lists it."""
