@@ -282,10 +282,11 @@ class World:
                     consumer = self._consumer(topic, subscription, plan)
                     self._start(consumer.run(), f"consumer {subscription.name} {plan.name}")
                     if not plan.is_rival:
-                        arrivals.append(consumer.subscribed.wait())
+                        arrivals.append(consumer.subscribed)
                         if subscription.kind == "Exclusive":
                             await consumer.subscribed.wait()  # Before its rival.
-        await asyncio.gather(*arrivals)
+        for arrival in arrivals:
+            await arrival.wait()
 
     def _consumer(
         self, topic: TopicPlan, subscription: SubscriptionPlan, plan: ConsumerPlan

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.message import Message
@@ -36,7 +37,7 @@ class Batch:
     original request of each row, for batches gathered from single messages that came with theirs.
     """
 
-    __slots__ = ("_columns", "count", "data", "size_bytes", "wire")
+    __slots__ = ("_columns", "_payload_bytes", "count", "data", "size_bytes", "wire")
 
     def __init__(
         self,
@@ -45,12 +46,14 @@ class Batch:
         *,
         wire: Sequence[bytes] | None = None,
         columns: "pa.RecordBatch | None" = None,
+        payload_bytes: int | None = None,
     ) -> None:
         self.data = data
         self.count = count
         self.wire = wire
         self.size_bytes = len(data) + (sum(map(len, wire)) if wire is not None else 0)
         self._columns = columns
+        self._payload_bytes = payload_bytes
 
     @classmethod
     def gather(cls, messages: Sequence[Message]) -> "Batch":
@@ -64,6 +67,7 @@ class Batch:
         attributes = [message.attributes for message in messages]
         schema_ids = [message.schema_id for message in messages]
         schema_versions = [message.schema_version for message in messages]
+        payloads = [message.payload for message in messages]
         nulls = _null_columns(count)
         columns = [
             pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(times)]),
@@ -74,11 +78,16 @@ class Batch:
             pa.array(schema_versions, pa.uint32())
             if _any_given(schema_versions)
             else nulls[_SCHEMA_VERSION],
-            pa.array([message.payload for message in messages], pa.binary()),
+            pa.array(payloads, pa.binary()),
         ]
         data = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize().to_pybytes()
         wire = [message.wire for message in messages if message.wire is not None]
-        return cls(data, count, wire=wire if len(wire) == count else None)
+        return cls(
+            data,
+            count,
+            wire=wire if len(wire) == count else None,
+            payload_bytes=sum(map(len, payloads)),
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes, count: int) -> "Batch":
@@ -130,6 +139,21 @@ class Batch:
                 strict=True,
             )
         ]
+
+    @property
+    def payload_bytes(self) -> int:
+        """The bytes of all payloads together."""
+        if self._payload_bytes is None:
+            self._payload_bytes = pc.sum(self._payload_lengths()).as_py()
+        return self._payload_bytes
+
+    def largest_payload(self) -> int:
+        """Return the bytes of the largest payload."""
+        largest: int = pc.max(self._payload_lengths()).as_py()
+        return largest
+
+    def _payload_lengths(self) -> pa.Array:
+        return pc.binary_length(self.record_batch().column(_PAYLOAD))
 
     def routing_keys(self, first_row: int, end_row: int) -> list[str]:
         """Return what each row is routed by: its routing key, else its producer's name."""

@@ -38,6 +38,17 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_message_size: Annotated[
         Limit, Meta(description="Bytes of a payload. Stock clients take less than 4 MiB.")
     ] = MESSAGE_BYTES_MAX
+    forget_sequences_after_ms: Annotated[
+        Limit,
+        Meta(
+            description="Milliseconds after which the sequences of a producer that sends nothing "
+            "are forgotten; what it repeats after that is stored again. PyDanube's own key."
+        ),
+    ] = None
+
+
+OWN_POLICIES = frozenset({"forget_sequences_after_ms"})
+"""Those that Danube does not have."""
 
 
 class FailurePolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

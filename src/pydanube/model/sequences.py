@@ -24,6 +24,16 @@ class SequenceRange(Struct, frozen=True, kw_only=True):
     """Of the rows, as the producer computes it; two batches of one range must have the same."""
 
 
+class MessageSequence(Struct, frozen=True):
+    """The number of a single message, counted by its producer on one topic."""
+
+    sequence: int
+    previous: int | None = None
+    """The one that must be stored before it; with it, messages may be under way together."""
+    session: int | None = None
+    """Tells two lives of a producer apart, each of which counts for itself."""
+
+
 class Applied(Struct, frozen=True):
     """The batch is stored; `base` is the offset of its first message, None if it has none."""
 

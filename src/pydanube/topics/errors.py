@@ -51,6 +51,27 @@ class MessageTooLarge(InvalidRequest):
     code = "message_too_large"
 
 
+class SinkNotDeterministic(InvalidRequest):
+    """A batch has the sequences of an earlier one, and other contents."""
+
+    code = "sink_not_deterministic"
+
+
+class SequencesUnknown(Conflict):
+    """A message continues a session that the topic does not know, or no longer.
+
+    Nothing of the session can be told from its repetition any more: begin another one.
+    """
+
+    code = "sequences_unknown"
+
+
+class TooManySequences(Overloaded):
+    """The topic remembers the sequences of as many producers as it can."""
+
+    code = "too_many_sequences"
+
+
 class NotAddressed(InvalidRequest):
     """An ack or nack names a topic or subscription this broker does not have."""
 

@@ -10,8 +10,8 @@ from pydanube.runtime.tasks import call_soon
 Published = Callable[[Offset | None, DanubeError | None], None]
 """Answers a publish: with its offset (None on best-effort topics), or with why it failed."""
 
-_BATCH_MESSAGES_MAX = 4_096
-_BATCH_BYTES_MAX = 4 * 1024 * 1024
+BATCH_MESSAGES_MAX = 4_096
+BATCH_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Gatherer:
@@ -30,7 +30,7 @@ class Gatherer:
         self._messages.append(message)
         self._answers.append(answer)
         self._bytes += len(message.payload)
-        if len(self._messages) >= _BATCH_MESSAGES_MAX or self._bytes >= _BATCH_BYTES_MAX:
+        if len(self._messages) >= BATCH_MESSAGES_MAX or self._bytes >= BATCH_BYTES_MAX:
             self.flush()
 
     def flush(self) -> None:

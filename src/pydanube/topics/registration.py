@@ -610,11 +610,12 @@ class Registration:
                     await self._sweep_topic(topic, self._clock.monotonic_ms())
 
     async def _sweep_topic(self, topic: Topic, now_ms: int) -> None:
+        topic.forget_idle_producers()
         for subscription in list(topic.subscriptions.values()):
             if not topic.is_reliable and _is_idle(subscription, now_ms):
                 await self._delete_subscription(topic, subscription)
         for producer in list(topic.producers.values()):
-            if now_ms - producer.seen_ms > FORGET_AFTER_MS:
+            if not producer.streams and now_ms - producer.seen_ms > FORGET_AFTER_MS:
                 await self._forget_producer(topic, producer)
         for subscription in topic.subscriptions.values():
             for consumer in subscription.consumers:

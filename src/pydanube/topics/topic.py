@@ -1,22 +1,27 @@
 """One topic on the broker that serves it: its producers, its subscriptions, its messages."""
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
 
 from pydanube.dispatch.events import DeadLetter, DispatchSettings
 from pydanube.dispatch.factory import create_dispatcher
-from pydanube.errors import Corruption, DanubeError, Unavailable
+from pydanube.errors import Corruption, DanubeError, InvalidRequest, Unavailable
 from pydanube.model.batch import Batch
 from pydanube.model.ids import Offset, SubscriptionId, stable_producer_id
 from pydanube.model.message import Message
 from pydanube.model.policies import Policies, SubscriptionType
 from pydanube.model.progress import Progress
+from pydanube.model.sequences import Applied, MessageSequence, SequenceRange, sequence_key
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
+from pydanube.runtime.watermark import Watermark
 from pydanube.storage.storage import Storage
-from pydanube.storage.topic_log import Piece, TopicLog
+from pydanube.storage.topic_log import LastBatch, Piece, ProducerStamp, TopicLog
 from pydanube.subscriptions.cursor import Cursor
 from pydanube.subscriptions.dead_letter import DeadLetterOrigin, DeadLetterSink, dead_letter
 from pydanube.subscriptions.subscription import Observer, Subscription, SubscriptionContext
@@ -26,6 +31,7 @@ from pydanube.topics.gathering import Gatherer, Published
 from pydanube.topics.lifecycle import Step, TopicState, next_state
 from pydanube.topics.limits import Throttle
 from pydanube.topics.producer import Producer
+from pydanube.topics.sequencing import BatchPublished, Sequencer
 
 _log = get_logger(__name__)
 
@@ -72,15 +78,19 @@ class Topic:
         self._state = TopicState.ACTIVE
         self._settings: dict[str, DispatchSettings] = {}
         self._next_offered = 0
+        self.frontier = Watermark()
+        """The durable end, for whoever waits until it moves; closed with the topic."""
+        self._sequencer: Sequencer | None = None
         if record.strategy == "Reliable":
             self.log = context.storage.topic(record.id)
+            self.frontier.advance_to(self.log.durable_end)
             self._gatherer = Gatherer(self._store)
+            self._sequencer = Sequencer(name, self.log, context.clock, self._append)
+            self._sequencer.names_idle_ms_max = policies.forget_sequences_after_ms
         else:
             self._gatherer = Gatherer(self._offer)
         rate = policies.max_publish_rate
-        self._throttle = None
-        if rate is not None:
-            self._throttle = Throttle(name, rate, context.clock, self._release)
+        self._throttle = Throttle(name, rate, context.clock) if rate is not None else None
 
     @property
     def is_reliable(self) -> bool:
@@ -89,80 +99,186 @@ class Topic:
 
     # Publishing.
 
-    def publish(self, message: Message, answer: Published) -> None:
-        """Take a message in; `answer` follows, now or later, exactly once."""
+    def publish(
+        self, message: Message, answer: Published, number: MessageSequence | None = None
+    ) -> None:
+        """Take a message in; `answer` follows, now or later, exactly once.
+
+        A message with a number is stored once, however often it is sent; on best-effort topics,
+        which store nothing, the number means nothing.
+        """
         refusal = self._refusal(message)
         if refusal is not None:
             answer(None, refusal)
         elif self._throttle is None:
-            self._gatherer.add(message, answer)
+            if number is None:
+                self._gatherer.add(message, answer)
+            else:
+                self._take(message, answer, number)
         else:
-            self._throttle.add(message, answer)
+            self._wait_for_turn(1, answer, partial(self._take, message, answer, number))
+
+    def publish_batch(
+        self, batch: Batch, answer: BatchPublished, *, stamp: SequenceRange | None = None
+    ) -> None:
+        """Take a batch in; `answer` follows, now or later, exactly once.
+
+        A batch with a stamp is stored once, however often it is sent. Whoever sends one before
+        the last one is answered must send none behind one that was refused.
+        """
+        refusal = self._batch_refusal(batch, stamp)
+        take = partial(self._take_batch, batch, answer, stamp)
+        if refusal is not None:
+            answer(None, refusal)
+        elif self._throttle is None:
+            take()
+        else:
+            self._wait_for_turn(batch.count, answer, take)
 
     def _refusal(self, message: Message) -> DanubeError | None:
         size_max = self.policies.max_message_size
         if size_max is not None and len(message.payload) > size_max:
-            return MessageTooLarge(
-                f"the payload has {len(message.payload)} bytes; topic {self.name} takes at most "
-                f"{size_max} (max_message_size)"
-            )
-        if self._state is not TopicState.ACTIVE:
-            return Unavailable(f"topic {self.name} is closing on this broker; look it up again")
-        return None
+            return self._too_large(len(message.payload), size_max)
+        return self._closing()
 
-    def _release(self, message: Message, answer: Published) -> None:
+    def _batch_refusal(self, batch: Batch, stamp: SequenceRange | None) -> DanubeError | None:
+        if not batch.count:
+            return InvalidRequest("a batch holds at least one message")
+        size_max = self.policies.max_message_size
+        # A payload is not larger than the batch, so that most batches need no look inside.
+        if size_max is not None and len(batch.data) > size_max:
+            largest = batch.largest_payload()
+            if largest > size_max:
+                return self._too_large(largest, size_max)
+        if stamp is not None and self.log is None:
+            return InvalidRequest(
+                f"topic {self.name} is not reliable, so it cannot tell repeated batches; send "
+                "them without sequences, or use a reliable topic"
+            )
+        return self._closing()
+
+    def _too_large(self, size: int, size_max: int) -> MessageTooLarge:
+        return MessageTooLarge(
+            f"the payload has {size} bytes; topic {self.name} takes at most {size_max} "
+            "(max_message_size)"
+        )
+
+    def _closing(self) -> DanubeError | None:
         if self._state is TopicState.ACTIVE:
+            return None
+        return Unavailable(f"topic {self.name} is closing on this broker; look it up again")
+
+    def _wait_for_turn(
+        self, count: int, answer: Published | BatchPublished, take: Callable[[], None]
+    ) -> None:
+        assert self._throttle is not None
+
+        def take_turn() -> None:
+            closing = self._closing()
+            if closing is None:
+                take()
+            else:
+                answer(None, closing)
+
+        try:
+            self._throttle.add(count, take_turn)
+        except DanubeError as error:
+            answer(None, error)
+
+    def _take(self, message: Message, answer: Published, number: MessageSequence | None) -> None:
+        if number is None or self._sequencer is None:
             self._gatherer.add(message, answer)
         else:
-            answer(None, Unavailable(f"topic {self.name} is closing on this broker"))
+            self._sequencer.add(message, number, answer)
+
+    def _take_batch(
+        self, batch: Batch, answer: BatchPublished, stamp: SequenceRange | None
+    ) -> None:
+        self._gatherer.flush()  # What came before it stays before it.
+        if self.log is None:
+            self._offer_batch(batch)
+            answer(Applied(None), None)
+            return
+        if stamp is not None:
+            assert self._sequencer is not None
+            self._sequencer.append(batch, stamp, answer)
+            return
+        applied = Applied(self.log.next_offset)
+        try:
+            self._append(
+                batch, None, lambda error: answer(applied if error is None else None, error)
+            )
+        except DanubeError as error:
+            answer(None, error)
 
     def _store(self, messages: list[Message], answers: list[Published]) -> None:
         assert self.log is not None
         base = self.log.next_offset
-        started_ms = self._context.clock.monotonic_ms()
 
         def stored(error: DanubeError | None) -> None:
-            self._stored(Offset(base), messages, answers, started_ms, error)
+            for row, answer in enumerate(answers):
+                answer(Offset(base + row) if error is None else None, error)
 
         try:
-            self.log.append(Batch.gather(messages), stored, durability=self.record.durability)
+            self._append(Batch.gather(messages), None, stored)
         except DanubeError as error:
-            for answer in answers:
-                answer(None, error)
+            stored(error)
 
-    def _stored(
+    def _append(
         self,
-        base: Offset,
-        messages: list[Message],
-        answers: list[Published],
-        started_ms: int,
-        error: DanubeError | None,
-    ) -> None:
-        if error is not None:
-            for answer in answers:
-                answer(None, error)
-            return
-        self._count(messages, started_ms)
-        for row, answer in enumerate(answers):
-            answer(Offset(base + row), None)
+        batch: Batch,
+        stamp: ProducerStamp | None,
+        answer: Callable[[DanubeError | None], None],
+    ) -> Offset:
         assert self.log is not None
-        for subscription in self.subscriptions.values():
-            subscription.available(self.log.durable_end)
+        log, started_ms = self.log, self._context.clock.monotonic_ms()
+
+        def stored(error: DanubeError | None) -> None:
+            if error is not None:
+                answer(error)
+                return
+            self._count(batch, started_ms)
+            answer(None)
+            for subscription in self.subscriptions.values():
+                subscription.available(log.durable_end)
+            self.frontier.advance_to(log.durable_end)
+
+        return log.append(batch, stored, durability=self.record.durability, stamp=stamp)
 
     def _offer(self, messages: list[Message], answers: list[Published]) -> None:
-        base = Offset(self._next_offered)
-        self._next_offered += len(messages)
-        batch = Batch.gather(messages)
-        for subscription in self.subscriptions.values():
-            subscription.offer(Piece(base, batch, 0, batch.count))
-        self._count(messages, self._context.clock.monotonic_ms())
+        self._offer_batch(Batch.gather(messages))
         for answer in answers:
             answer(None, None)
 
-    def _count(self, messages: list[Message], started_ms: int) -> None:
-        payload_bytes = sum(len(message.payload) for message in messages)
+    def _offer_batch(self, batch: Batch) -> None:
+        base = Offset(self._next_offered)
+        self._next_offered += batch.count
+        for subscription in self.subscriptions.values():
+            subscription.offer(Piece(base, batch, 0, batch.count))
+        self._count(batch, self._context.clock.monotonic_ms())
+
+    def _count(self, batch: Batch, started_ms: int) -> None:
         latency_ms = self._context.clock.monotonic_ms() - started_ms
-        self._context.observer.published(len(messages), payload_bytes, latency_ms)
+        self._context.observer.published(batch.count, batch.payload_bytes, latency_ms)
+
+    async def last_batch(self, producer: str) -> LastBatch | None:
+        """Return the latest numbered batch of a producer, once it is durable; None if none is."""
+        if self.log is None:
+            raise InvalidRequest(f"topic {self.name} is not reliable; it remembers no sequences")
+        key = sequence_key(producer)
+        known = self.log.last_batch(key)
+        if known is not None:
+            durable: asyncio.Future[DanubeError | None] = asyncio.get_running_loop().create_future()
+            self.log.when_last_is_durable(key, durable.set_result)
+            error = await durable
+            if error is not None:
+                raise Unavailable(str(error))
+        return known
+
+    def forget_idle_producers(self) -> None:
+        """Remember no sequences that nobody will continue; to be called now and then."""
+        if self._sequencer is not None:
+            self._sequencer.forget_idle()
 
     # Subscriptions.
 
@@ -233,11 +349,17 @@ class Topic:
     def drain(self) -> None:
         """Take no more messages; those already taken go on to the journal."""
         self._gatherer.flush()
+        if self._sequencer is not None:
+            self._sequencer.flush()
+            self._sequencer.close(
+                Unavailable(f"topic {self.name} is closing on this broker; look it up again")
+            )
         self._state = next_state(self._state, Step.DRAIN)
 
     def close(self, error: DanubeError | None) -> None:
         """Serve no more; every stream ends with `error`, or by whoever closes it if None."""
         self._state = next_state(self._state, Step.CLOSE)
+        self.frontier.close(error or Unavailable(f"topic {self.name} has been deleted"))
         for subscription in self.subscriptions.values():
             subscription.close(error)
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from pydanube.model.policies import Policies
+from pydanube.model.policies import OWN_POLICIES, Policies
 from pydanube.topics.manager import TopicManager
 from pydanube.wire.calls import Call, HandlerTable
 from pydanube.wire.danube import services
@@ -46,6 +46,10 @@ class NamespaceAdminServicer:
 
 
 def _policies_as_json(policies: Policies) -> str:
-    # On the wire unlimited is written 0.
-    values = {name: value or 0 for name, value in msgspec.structs.asdict(policies).items()}
+    # On the wire unlimited is written 0. Of our own policies stock tools hear only once one is set.
+    values = {
+        name: value or 0
+        for name, value in msgspec.structs.asdict(policies).items()
+        if value is not None or name not in OWN_POLICIES
+    }
     return msgspec.json.encode(values).decode()

@@ -1,0 +1,160 @@
+"""One topic on a journal on a simulated disk, without a broker around it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydanube.errors import DanubeError
+from pydanube.model.batch import Batch
+from pydanube.model.ids import Offset, TopicId
+from pydanube.model.message import Message
+from pydanube.model.policies import Durability, Policies
+from pydanube.model.sequences import MessageSequence, Outcome, SequenceRange
+from pydanube.observability.metrics import BrokerMetrics
+from pydanube.runtime.clock import Clock
+from pydanube.runtime.files import Files
+from pydanube.runtime.simulation.clock import SimulatedClock
+from pydanube.runtime.tasks import TaskScope
+from pydanube.storage.config import StorageConfig
+from pydanube.storage.storage import Storage
+from pydanube.topics.catalog import TopicRecord
+from pydanube.topics.topic import Topic, TopicContext
+from tests.support.journals import DIRECTORY
+
+NAME = "/default/orders"
+
+
+class NoDeadLetters:
+    """Where a dead letter would fail the test."""
+
+    async def store(self, target: str, message: Message) -> None:
+        raise AssertionError(f"a dead letter for {target}")
+
+
+def message(payload: bytes = b"x", producer: str = "anne", **fields: Any) -> Message:
+    fields.setdefault("publish_time_ms", 1)
+    return Message(payload=payload, producer_name=producer, **fields)
+
+
+def batch_from(*payloads: bytes, producer: str = "anne") -> Batch:
+    return Batch.gather([message(payload, producer) for payload in payloads])
+
+
+def sequences(
+    first: int, last: int | None = None, digest: int | None = None, producer: str = "anne"
+) -> SequenceRange:
+    return SequenceRange(
+        producer=producer, first=first, last=first if last is None else last, digest=digest
+    )
+
+
+class Answer:
+    """What became of a publish; to be awaited, or looked at."""
+
+    def __init__(self) -> None:
+        self.over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def __call__(self, result: Any, error: DanubeError | None) -> None:
+        assert not self.over.done(), "it was answered twice"
+        if error is None:
+            self.over.set_result(result)
+        else:
+            self.over.set_exception(error)
+            self.over.exception()  # Not everybody waits for it.
+
+    @property
+    def is_there(self) -> bool:
+        return self.over.done()
+
+
+class ServedTopic:
+    """A topic, and publishes that can be awaited."""
+
+    def __init__(self, topic: Topic, storage: Storage, tasks: TaskScope) -> None:
+        self.topic = topic
+        self.storage = storage
+        self._tasks = tasks
+
+    @classmethod
+    async def start(
+        cls,
+        files: Files,
+        config: StorageConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        policies: Policies | None = None,
+        reliable: bool = True,
+        durability: Durability = "fsync",
+    ) -> "ServedTopic":
+        def unexpected(name: str, error: BaseException) -> None:
+            raise error
+
+        tasks = TaskScope(unexpected)
+        clock = clock or SimulatedClock()
+        try:
+            storage = await Storage.open(files, clock, tasks, config or StorageConfig(), DIRECTORY)
+        except BaseException:
+            await tasks.close()
+            raise
+        record = TopicRecord(
+            id=TopicId(1),
+            strategy="Reliable" if reliable else "NonReliable",
+            durability=durability,
+            created_ms=0,
+        )
+        context = TopicContext(
+            clock=clock,
+            tasks=tasks,
+            storage=storage,
+            dead_letters=NoDeadLetters(),
+            broker_url="",
+            observer=BrokerMetrics("1").topic(NAME),
+        )
+        topic = Topic(NAME, record, policies or Policies(), context)
+        return cls(topic, storage, tasks)
+
+    def send(self, sent: Message, number: MessageSequence | None = None) -> Answer:
+        answer = Answer()
+        self.topic.publish(sent, answer, number)
+        return answer
+
+    def put(self, batch: Batch, stamp: SequenceRange | None = None) -> Answer:
+        answer = Answer()
+        self.topic.publish_batch(batch, answer, stamp=stamp)
+        return answer
+
+    async def publish_batch(self, batch: Batch, stamp: SequenceRange | None = None) -> Outcome:
+        outcome: Outcome = await self.put(batch, stamp).over
+        return outcome
+
+    async def payloads(self) -> list[bytes]:
+        """Every readable payload, in the order of offsets."""
+        log = self.topic.log
+        assert log is not None
+        found: list[bytes] = []
+        at = log.first_offset
+        while pieces := await log.read(at, log.durable_end):
+            assert pieces[0].start == at, "there is a gap"
+            for piece in pieces:
+                rows = piece.batch.messages(piece.first_row, piece.end_row)
+                found += [row.payload for row in rows]
+            at = Offset(pieces[-1].end)
+        return found
+
+    async def stop(self) -> None:
+        await self.storage.close()
+        await self._tasks.close()
+
+    async def abandon(self) -> None:
+        """End the tasks of a life whose disk is gone."""
+        await self._tasks.close()
+
+
+@asynccontextmanager
+async def served(files: Files, **options: Any) -> AsyncIterator[ServedTopic]:
+    topic = await ServedTopic.start(files, **options)
+    try:
+        yield topic
+    finally:
+        await topic.stop()
