@@ -7,6 +7,8 @@ from msgspec import Struct
 from pydanube.observability.exposition import Histogram, Labels
 
 _SYNC_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_TOPICS_MAX = 1_000
+_OTHER = "_other"
 _GROUP_RECORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -206,6 +208,67 @@ class JournalMetrics:
         return self.sync_seconds.total * 1000, self.flushes
 
 
+class SegmentMetrics:
+    """Counts what goes to the segment store and comes back."""
+
+    def __init__(self) -> None:
+        self.uploads: dict[Labels, int] = {}
+        self.upload_bytes: dict[Labels, int] = {}
+        self.upload_failures: dict[Labels, int] = {}
+        self.lists = 0
+        self.segments_read: dict[Labels, int] = {}
+        self.read_bytes: dict[Labels, int] = {}
+        self.reader_errors: dict[Labels, int] = {}
+        self.handoffs: dict[Labels, int] = {}
+        self.unexported_bytes = 0
+        self.expired = 0
+        self._upload_ms = 0.0
+        self._upload_count = 0
+        self._list_ms = 0.0
+
+    def uploaded(self, provider: str, byte_count: int, seconds: float) -> None:
+        """Count a segment that was written."""
+        count_up(self.uploads, (provider,), 1)
+        count_up(self.upload_bytes, (provider,), byte_count)
+        self._upload_ms += seconds * 1000
+        self._upload_count += 1
+
+    def upload_failed(self, provider: str, reason: str) -> None:
+        """Count an attempt that did not succeed."""
+        count_up(self.upload_failures, (provider, reason), 1)
+
+    def listed(self, seconds: float) -> None:
+        """Count a listing of the store."""
+        self.lists += 1
+        self._list_ms += seconds * 1000
+
+    def segment_opened(self, topic: str, provider: str) -> None:
+        """Count a segment that is read."""
+        _count_bounded(self.segments_read, (topic, provider), 1)
+
+    def segment_bytes_read(self, topic: str, provider: str, byte_count: int) -> None:
+        """Count bytes that were fetched from the store."""
+        _count_bounded(self.read_bytes, (topic, provider), byte_count)
+
+    def read_failed(self, provider: str, reason: str) -> None:
+        """Count a segment that could not be read."""
+        count_up(self.reader_errors, (provider, reason), 1)
+
+    def handed_off(self, topic: str) -> None:
+        """Count a reader that went on from segments to the journal or the cache."""
+        _count_bounded(self.handoffs, (topic,), 1)
+
+    @property
+    def upload_latency_ms(self) -> tuple[float, int]:
+        """Sum and count of the time uploads took."""
+        return self._upload_ms, self._upload_count
+
+    @property
+    def list_latency_ms(self) -> tuple[float, int]:
+        """Sum and count of the time listings took."""
+        return self._list_ms, self.lists
+
+
 class RpcMetrics:
     """Counts the calls of one method."""
 
@@ -219,6 +282,13 @@ class RpcMetrics:
 def count_up(table: dict[Labels, int], key: Labels, count: int) -> None:
     """Add to one entry of a table."""
     table[key] = table.get(key, 0) + count
+
+
+def _count_bounded(table: dict[Labels, int], key: Labels, count: int) -> None:
+    """Add to one entry of a table whose first label is a topic; topics beyond a cap share one."""
+    if key not in table and len(table) >= _TOPICS_MAX:
+        key = (_OTHER, *key[1:])
+    count_up(table, key, count)
 
 
 def add_up(target: object, source: object, names: Iterable[str]) -> None:

@@ -197,6 +197,71 @@ JOURNAL_METRICS: Mapping[str, Metric] = {
     ),
 }
 
+
+def _store(name: str, kind: Kind, help_text: str, *labels: str) -> Metric:
+    return Metric(f"danube_{name}", kind, labels, help_text)
+
+
+SEGMENT_METRICS: Mapping[str, Metric] = {
+    "uploads": _store(
+        "cloud_upload_objects_total", "counter", "Segments written to the store.", "provider"
+    ),
+    "upload_bytes": _store(
+        "cloud_upload_bytes_total", "counter", "Bytes of those segments.", "provider"
+    ),
+    "upload_latency_ms": _store(
+        "cloud_upload_latency_ms",
+        "summary",
+        "Milliseconds a segment took to be written, repeats included: sum and count.",
+    ),
+    "upload_failures": _store(
+        "cloud_upload_failures_total",
+        "counter",
+        "Attempts to write a segment that failed, by reason; they are repeated. PyDanube's own.",
+        "provider",
+        "reason",
+    ),
+    "lists": _store("cloud_list_total", "counter", "Listings of the store."),
+    "list_latency_ms": _store(
+        "cloud_list_latency_ms", "summary", "Milliseconds a listing took: sum and count."
+    ),
+    "segments_read": _store(
+        "durable_history_segments_read_total",
+        "counter",
+        "Segments opened to be read.",
+        "topic",
+        "provider",
+    ),
+    "read_bytes": _store(
+        "durable_history_read_bytes_total",
+        "counter",
+        "Bytes fetched from the store.",
+        "topic",
+        "provider",
+    ),
+    "reader_errors": _store(
+        "durable_history_reader_errors_total",
+        "counter",
+        "Segments that could not be read, by reason: crc, decode or missing.",
+        "provider",
+        "reason",
+    ),
+    "handoffs": _store(
+        "handoff_durable_history_to_hot_total",
+        "counter",
+        "Reads that went on from segments to the journal.",
+        "topic",
+    ),
+    "unexported_bytes": _store(
+        "segment_unexported_bytes",
+        "gauge",
+        "Bytes in the journal and in no segment. PyDanube's own.",
+    ),
+    "expired": _store(
+        "segment_expired_total", "counter", "Segments removed by retention. PyDanube's own."
+    ),
+}
+
 PROCESS_METRICS: Mapping[str, Metric] = {
     "cpu_seconds": Metric("process_cpu_seconds_total", "counter", (), "User and system CPU time."),
     "resident_bytes": Metric("process_resident_memory_bytes", "gauge", (), "Memory held in RAM."),
@@ -212,5 +277,6 @@ METRICS: tuple[Metric, ...] = (
     *TOPIC_METRICS.values(),
     *SUBSCRIPTION_METRICS.values(),
     *JOURNAL_METRICS.values(),
+    *SEGMENT_METRICS.values(),
     *PROCESS_METRICS.values(),
 )

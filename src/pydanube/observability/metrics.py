@@ -12,6 +12,7 @@ from msgspec import Struct
 from pydanube.observability.counts import (
     JournalMetrics,
     RpcMetrics,
+    SegmentMetrics,
     SubscriptionMetrics,
     TopicMetrics,
     TopicReading,
@@ -26,6 +27,7 @@ from pydanube.observability.metric_table import (
     JOURNAL_METRICS,
     OTHER,
     PROCESS_METRICS,
+    SEGMENT_METRICS,
     SUBSCRIPTION_METRICS,
     TOPIC_METRICS,
     Metric,
@@ -50,6 +52,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     topics: Callable[[], Iterable[TopicReading]]
     unsynced_bytes: Callable[[], int]
     journal_failed: Callable[[], bool]
+    unexported_bytes: Callable[[], int] = int
     process: Callable[[], ProcessReading] | None = None
 
 
@@ -65,6 +68,7 @@ class BrokerMetrics:
         self.leader = 1
         self.topics_owned = 0
         self.journal = JournalMetrics()
+        self.segments = SegmentMetrics()
         self.assignments: dict[Labels, int] = {}
         self.redirects: dict[Labels, int] = {}
         self._rpc: dict[tuple[str, str], RpcMetrics] = {}
@@ -168,6 +172,7 @@ class BrokerMetrics:
         self.topics_owned = len(readings)
         self.journal.unsynced_bytes = sources.unsynced_bytes()
         self.journal.failed = int(sources.journal_failed())
+        self.segments.unexported_bytes = sources.unexported_bytes()
         for name, metrics in list(self._topics.items()):
             reading = readings.get(name)
             if reading is None:
@@ -213,6 +218,7 @@ class BrokerMetrics:
         for attribute, metric in JOURNAL_METRICS.items():
             labels = journal if metric.labels else out.broker
             out.add(metric, [(labels, getattr(self.journal, attribute))])
+        _add_all(out, SEGMENT_METRICS, [(out.broker, self.segments)])
         if self._sources is not None and self._sources.process is not None:
             _add_all(out, PROCESS_METRICS, [(out.broker, self._sources.process())])
         return out.text()

@@ -51,6 +51,10 @@ class TaskScope:
         self._tasks[task] = None
         task.add_done_callback(self._ended)
 
+    def report(self, name: str, error: BaseException) -> None:
+        """Report a failure of something that belongs to the same owner."""
+        self._on_failure(name, error)
+
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         if task.cancelled():

@@ -17,7 +17,8 @@ class WorkerThreads:
 
     With one thread, each job ends before the next begins. A submitted job is always carried out,
     also when nobody waits for it any more. Threads start with the first job and end after `stop`,
-    or when the owner forgets them. One event loop at a time submits.
+    or when the owner forgets them. One event loop at a time submits. A simulated event loop knows
+    no threads: there, each job is carried out in a turn of the loop.
     """
 
     def __init__(self, name: str, count: int) -> None:
@@ -32,6 +33,10 @@ class WorkerThreads:
         if not self._stopping.alive:
             raise RuntimeError(f"threads {self._name} have been stopped")
         job = _Job(work)
+        loop = asyncio.get_running_loop()
+        if getattr(loop, "threadless", False):
+            loop.call_soon(job.carry_out)
+            return job.outcome
         self._jobs.put(job)
         if not self._started:
             self._start()

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from typing_extensions import override
 
 MIB = 1024 * 1024
 
@@ -10,20 +11,52 @@ StorageMode = Literal["local", "shared_fs", "object_store"]
 
 
 class LocalRetention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long journal files stay once all their messages are in segments.
-
-    Without segments, as in this version, a file stays until nothing in it is needed.
-    """
+    """How long journal files stay once all their messages are in segments."""
 
     time_minutes: Annotated[
         int, Meta(ge=1, description="Delete exported journal files older than this.")
     ] = 2880
     size_mb: Annotated[
-        int, Meta(ge=1, description="Delete the oldest exported journal files beyond this size.")
+        int,
+        Meta(
+            ge=1,
+            description="Delete the oldest exported journal files while the journal is larger. "
+            "When it is larger and nothing may be deleted, because the segment store takes "
+            "nothing, publishes are refused. Two journal files always fit.",
+        ),
     ] = 20480
     check_interval_minutes: Annotated[
-        int, Meta(ge=1, description="How often exported journal files are looked at.")
+        int,
+        Meta(ge=1, description="How often journal files and expired segments are looked at."),
     ] = 5
+
+
+class Segments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a topic's messages become a segment. PyDanube's own section."""
+
+    seal_bytes: Annotated[
+        int, Meta(ge=64 * 1024, description="Journaled bytes that make a segment.")
+    ] = 64 * MIB
+    seal_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="A message that has waited this long becomes part of a segment, "
+            "however few there are.",
+        ),
+    ] = 300
+    read_cache_bytes_max: Annotated[
+        int,
+        Meta(ge=0, description="Memory for messages read from segments, shared by all readers."),
+    ] = 64 * MIB
+    shutdown_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long a stop in shared_fs and object_store mode waits until all "
+            "messages are in segments.",
+        ),
+    ] = 20
 
 
 class Rotation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +105,7 @@ class Wal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Durable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where segments go in the modes shared_fs and object_store, which are not in this version."""
+    """Where segments go in the modes shared_fs and object_store."""
 
     root: Annotated[
         str | None, Meta(description="Directory, or bucket URL such as s3://bucket/prefix.")
@@ -81,11 +114,11 @@ class Durable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["s3", "gcs", "azblob"] | None, Meta(description="Kind of object store.")
     ] = None
     region: Annotated[str | None, Meta(description="S3: region.")] = None
-    endpoint: Annotated[str | None, Meta(description="S3, Azure: endpoint URL.")] = None
+    endpoint: Annotated[str | None, Meta(description="Endpoint URL.")] = None
     access_key: Annotated[str | None, Meta(description="S3: access key id.")] = None
     secret_key: Annotated[str | None, Meta(description="S3: secret access key.")] = None
     session_token: Annotated[str | None, Meta(description="S3: session token.")] = None
-    anonymous: Annotated[bool, Meta(description="S3: send no credentials.")] = False
+    anonymous: Annotated[bool, Meta(description="Send no credentials.")] = False
     virtual_host_style: Annotated[
         bool, Meta(description="S3: bucket in the host name, not in the path.")
     ] = False
@@ -96,6 +129,10 @@ class Durable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     credentials_json: Annotated[str | None, Meta(description="GCS: credentials as JSON.")] = None
     account_name: Annotated[str | None, Meta(description="Azure: account.")] = None
     account_key: Annotated[str | None, Meta(description="Azure: key of the account.")] = None
+
+    @override
+    def __repr__(self) -> str:
+        return f"Durable(root={self.root!r}, …)"  # Secrets must never reach a log.
 
 
 class WriteBuffer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,21 +149,30 @@ class WriteBuffer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The journal and, in later versions, the segments.
+    """The journal and the segments.
 
     Older names of its keys are translated where the file is read, in `broker.config`.
     """
 
     mode: Annotated[
-        StorageMode, Meta(description="Where segments go; this version has local only.")
+        StorageMode,
+        Meta(
+            description="Where segments go: `local` beside the journal, `shared_fs` and "
+            "`object_store` to storage.durable."
+        ),
     ] = "local"
     local_wal_root: Annotated[str, Meta(min_length=1, description="Directory of the journal.")] = (
         "./danube-data/wal"
     )
     metadata_prefix: Annotated[
-        str, Meta(description="Prefix of storage keys in the metadata; unused without segments.")
+        str,
+        Meta(
+            pattern="^(/[A-Za-z0-9_.-]+)+$",
+            description="Prefix of the catalogue of segments in the metadata.",
+        ),
     ] = "/danube"
     local_retention: LocalRetention = LocalRetention()
+    segments: Segments = Segments()
     wal: Wal = Wal()
     durable: Durable | None = None
     write_buffer: WriteBuffer | None = None
@@ -149,4 +195,6 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
         if self.wal.file_name is not None:
             found.append("storage.wal.file_name has no effect: journal files have fixed names")
+        if self.durable is not None and self.durable.project is not None:
+            found.append("storage.durable.project has no effect: a bucket's name is enough")
         return found

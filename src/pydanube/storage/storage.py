@@ -1,28 +1,35 @@
-"""A broker's whole storage: the journal, what is in it, and the cache before it."""
+"""A broker's whole storage: the journal, the cache before it, and the segments behind it."""
 
 from collections.abc import Callable, Set
 
 import xxhash
 from typing_extensions import override
 
-from pydanube.errors import Conflict, DanubeError, NotFound, NotSupported, Unavailable
+from pydanube.errors import Conflict, DanubeError, NotFound, Unavailable
 from pydanube.model.ids import JournalPosition, Offset, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
 from pydanube.observability.counts import JournalMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import AppendFile, FileLock, Files
 from pydanube.runtime.tasks import TaskScope, call_soon
-from pydanube.storage.config import StorageConfig
+from pydanube.storage.config import MIB, StorageConfig
+from pydanube.storage.journal.contents import JournalFile
 from pydanube.storage.journal.housekeeping import Housekeeping
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.reader import JournalReader
 from pydanube.storage.journal.records import WHOLE_PROGRESS, FileHeader, Kind, encode_progress
 from pydanube.storage.journal.recovery import LOCK_NAME, Recovered, recover
+from pydanube.storage.journal.retention import Keeping
+from pydanube.storage.journal.space import JournalSpace
 from pydanube.storage.journal.writer import Entry, JournalWriter, begin_file
+from pydanube.storage.segments.tier import SegmentPlace, SegmentTier
+from pydanube.storage.segments.topic_segments import Retention
 from pydanube.storage.tail_cache import TailCache
+from pydanube.storage.tiered_reader import History
 from pydanube.storage.topic_log import Done, TopicLog
 
 _HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
 # Acks must get through when publishes are refused already: they are few, and consumers wait.
 _PROGRESS_RESERVE_BYTES = 16 * 1024 * 1024
 
@@ -61,13 +68,24 @@ class Storage:
         recovered: Recovered,
         handle: AppendFile,
         metrics: JournalMetrics,
+        place: SegmentPlace | None,
     ) -> None:
         self.on_failure: Callable[[DanubeError], None] | None = None
         self._clock = clock
         self._lock = lock
         self._contents = recovered.contents
+        retention = config.local_retention
         self._housekeeping = Housekeeping(
-            files, tasks, directory, recovered.files, recovered.contents, metrics
+            files,
+            clock,
+            tasks,
+            directory,
+            recovered.files,
+            recovered.contents,
+            Keeping(
+                time_ms=retention.time_minutes * _MINUTE_MS, total_bytes=retention.size_mb * MIB
+            ),
+            metrics,
         )
         self._reader = JournalReader(files, directory, recovered.files)
         rotation = config.wal.rotation
@@ -82,12 +100,26 @@ class Storage:
             file_bytes_max=rotation.max_bytes,
             file_ms_max=None if rotation.max_hours is None else rotation.max_hours * _HOUR_MS,
             unsynced_bytes_max=config.unsynced_bytes_max,
-            on_rotated=self._housekeeping.file_finished,
+            on_rotated=self._rotated,
             on_failure=self._failed,
             metrics=metrics,
         )
         self._cache = TailCache(config.tail_cache_bytes_max)
         self._topics: dict[TopicId, TopicLog] = {}
+        self._tier: SegmentTier | None = None
+        self._space: JournalSpace | None = None
+        if place is not None:
+            self._space = JournalSpace(
+                self._housekeeping, retention.size_mb * MIB, rotation.max_bytes
+            )
+            self._tier = SegmentTier(
+                place,
+                config,
+                clock,
+                short_of_space=lambda: self._space is not None and self._space.is_short,
+                on_failure=tasks.report,
+                after_round=self._housekeeping.look_around,
+            )
 
     @classmethod
     async def open(
@@ -100,18 +132,15 @@ class Storage:
         *,
         identity: str = "",
         metrics: JournalMetrics | None = None,
+        segments: SegmentPlace | None = None,
     ) -> "Storage":
         """Recover the journal in a directory, or begin one; `identity` names cluster and broker.
 
-        Raises Corruption when it is damaged, InvalidRequest when it is another broker's or of a
-        later version, Conflict while another process uses it, Unavailable when the disk fails.
+        Without `segments` everything stays in the journal. Raises Corruption when it is damaged,
+        InvalidRequest when it is another broker's or of a later version, Conflict while another
+        process uses it, Unavailable when the disk fails or the segment store needs an operator.
         Then nothing was lost that was not lost before.
         """
-        if config.mode != "local":
-            raise NotSupported(
-                f"storage.mode {config.mode} needs segments in shared or object storage, which "
-                "this version does not have; set storage.mode to local"
-            )
         try:
             await files.make_directory(directory)
             lock = await files.lock(f"{directory}/{LOCK_NAME}")
@@ -131,6 +160,7 @@ class Storage:
                 identity=identity,
                 lock=lock,
                 metrics=metrics or JournalMetrics(),
+                place=segments,
             )
         except OSError as error:
             await lock.release()
@@ -152,6 +182,7 @@ class Storage:
         identity: str,
         lock: FileLock,
         metrics: JournalMetrics,
+        place: SegmentPlace | None,
     ) -> "Storage":
         recovered = await recover(files, directory, identity)
         header = recovered.contents.header or _new_header(directory, identity, clock.now_ms())
@@ -173,7 +204,19 @@ class Storage:
             recovered=recovered,
             handle=handle,
             metrics=metrics,
+            place=place,
         )
+        for finished in recovered.files[:-1]:
+            # At the latest: the newest file's header tells when it was begun.
+            finished.finished_ms = header.created_ms
+        if storage._tier is not None:
+            try:
+                await storage._tier.probe()
+            except BaseException:
+                await storage._tier.stop()
+                await handle.close()
+                raise
+            storage._tier.start()
         tasks.start(storage._writer.run(), "journal writer")
         return storage
 
@@ -199,10 +242,25 @@ class Storage:
             self._topics.pop(topic_id).drop()
         self._housekeeping.look_around()
 
-    def topic(self, topic_id: TopicId) -> TopicLog:
-        """Return a topic's log; one that was never appended to is empty."""
+    def topic(
+        self,
+        topic_id: TopicId,
+        name: str | None = None,
+        *,
+        epoch: int = 0,
+        retention: Retention | None = None,
+    ) -> TopicLog:
+        """Return a topic's log; one that was never appended to is empty.
+
+        Whoever asks first gives the name, if the topic shall have segments, and the epoch under
+        which it is owned. `retention` is asked from time to time how long they stay.
+        """
         log = self._topics.get(topic_id)
         if log is None:
+            history = None
+            if self._tier is not None and name is not None:
+                segments = self._tier.topic(topic_id, name, epoch, retention)
+                history = History(segments, self._tier.reader, self._tier.metrics)
             log = self._topics[topic_id] = TopicLog(
                 topic_id,
                 self._contents.topic(topic_id),
@@ -210,16 +268,57 @@ class Storage:
                 self._writer,
                 self._reader,
                 self._clock,
+                history,
+                self._space if history is not None else None,
             )
+            if self._tier is not None and history is not None:
+                log.exports_to(self._tier.exporter.register(log, history.segments))
         return log
 
     def drop_topic(self, topic_id: TopicId) -> None:
-        """Forget a topic; its bytes go with the files that hold nothing else."""
+        """Forget a topic; its bytes go with the files that hold nothing else.
+
+        Its segments are the catalogue's: `remove_segments` deletes them.
+        """
         self._contents.topics.pop(topic_id, None)
         log = self._topics.pop(topic_id, None)
         if log is not None:
             log.drop()
+        if self._tier is not None:
+            self._tier.exporter.unregister(topic_id)
         self._housekeeping.look_around()
+
+    # Segments.
+
+    async def remove_segments(self, topic_id: TopicId, name: str) -> None:
+        """Remove the segments of a topic that is being deleted; may be repeated after a crash."""
+        if self._tier is not None:
+            self._tier.exporter.unregister(topic_id)
+            await self._tier.remove_topic(topic_id, name)
+
+    async def seal_topic(self, topic_id: TopicId) -> None:
+        """Wait until everything of a topic is in segments, so that another broker can serve it."""
+        await self.flush()
+        if self._tier is not None:
+            await self._tier.exporter.seal(topic_id)
+
+    async def seal_all(self, seconds_max: float) -> bool:
+        """Bring everything into segments within that time; tell whether that succeeded."""
+        if self._tier is None:
+            return True
+        return await self._tier.seal_all(seconds_max)
+
+    @property
+    def unexported_bytes(self) -> int:
+        """How much of the journal is in no segment."""
+        return self._tier.exporter.unexported_bytes if self._tier is not None else 0
+
+    @property
+    def store_failure(self) -> DanubeError | None:
+        """Why the segment store takes nothing at the moment; messages stay in the journal."""
+        return self._tier.failure if self._tier is not None else None
+
+    # Progress of subscriptions.
 
     def drop_subscription(self, subscription_id: SubscriptionId) -> None:
         """Forget a subscription's progress."""
@@ -267,9 +366,16 @@ class Storage:
 
     async def close(self) -> None:
         """Write what is queued, mark the journal as closed, and let go of the directory."""
+        if self._tier is not None:
+            await self._tier.stop()
         await self._writer.close()
         await self._housekeeping.stop()
         await self._lock.release()
+
+    def _rotated(self, finished: JournalFile) -> None:
+        self._housekeeping.file_finished(finished)
+        if self._tier is not None and self._space is not None and self._space.is_short:
+            self._tier.exporter.wake()
 
     def _failed(self, error: DanubeError) -> None:
         if self.on_failure is not None:

@@ -1,5 +1,6 @@
 """One topic's messages: the door through which topics append and subscriptions read."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -14,13 +15,15 @@ from pydanube.storage.journal.contents import JournalFile, TopicIndex
 from pydanube.storage.journal.producers import LastBatch, ProducerStamp
 from pydanube.storage.journal.reader import JournalReader
 from pydanube.storage.journal.records import Kind, encode_batch_header
+from pydanube.storage.journal.space import JournalSpace
 from pydanube.storage.journal.writer import Entry, JournalWriter
-from pydanube.storage.pieces import Piece, cut_piece
+from pydanube.storage.pieces import Piece
+from pydanube.storage.segments.exporter import TopicExport
+from pydanube.storage.segments.topic_segments import TopicSegments
 from pydanube.storage.tail_cache import TopicTail
+from pydanube.storage.tiered_reader import READ_BYTES, History, TieredReader
 
 __all__ = ["Done", "LastBatch", "Piece", "ProducerStamp", "TopicLog"]
-
-READ_BYTES = 1024 * 1024
 
 Done = Callable[[DanubeError | None], None]
 """Called once, on the event loop: with None when it is done, with the reason when it never will."""
@@ -95,13 +98,22 @@ class TopicLog:
         writer: JournalWriter,
         reader: JournalReader,
         clock: Clock,
+        history: History | None = None,
+        space: JournalSpace | None = None,
     ) -> None:
         self.topic_id = topic_id
         self._index = index
         self._tail = tail
         self._writer = writer
-        self._reader = reader
+        self._reader = TieredReader(topic_id, index, tail, writer, reader, history)
         self._clock = clock
+        self._space = space
+        self._segments = history.segments if history is not None else None
+        self._export: TopicExport | None = None
+        if self._segments is not None:
+            # Segments may know more than this journal, which may be new or have lost its files.
+            index.exported = self._segments.end
+            index.next_offset = max(index.next_offset, self._segments.end)
         self._next = self._durable_end = Offset(index.next_offset)
         self._pending: deque[_Append] = deque()
         self._unsettled: dict[ProducerId, _Append] = {}
@@ -112,7 +124,7 @@ class TopicLog:
     @property
     def first_offset(self) -> Offset:
         """The oldest offset there is, or the next one while there is none."""
-        return self._index.first_offset
+        return self._reader.first_offset
 
     @property
     def next_offset(self) -> Offset:
@@ -137,11 +149,14 @@ class TopicLog:
 
         `done(None)` follows once it is durable as promised and readers can see it, `done(error)`
         if the journal failed; in the order of appending, and never before this returns. Raises
-        Overloaded while too much waits for the disk and Unavailable when the journal has stopped;
-        no offset is given then. From this call on a batch with a stamp is its producer's latest.
+        Overloaded while too much waits for the disk or for the segment store, and Unavailable when
+        the journal has stopped; no offset is given then. From this call on a batch with a stamp is
+        its producer's latest.
         """
         if self._dropped:
             raise NotFound(f"topic {self.topic_id} has been deleted")
+        if self._space is not None:
+            self._space.check()
         if batch.count > len(batch.data):
             # A row has eight bytes of time at least; recovery relies on it.
             raise InvalidRequest("a batch has more rows than bytes; send it uncompressed")
@@ -214,29 +229,67 @@ class TopicLog:
         return self._tail.read(start, min(end, self._durable_end))
 
     async def read(self, start: Offset, end: Offset, *, bytes_max: int = READ_BYTES) -> list[Piece]:
-        """Return contiguous pieces of [start, end), from cache or journal: about `bytes_max` bytes.
+        """Return contiguous pieces of [start, end), about `bytes_max` bytes, from any tier.
 
         At least one if there is anything. A first piece behind `start` means that the offsets
-        between hold nothing. Raises Corruption when stored bytes are damaged.
+        between hold nothing. Raises Corruption when stored bytes are damaged, and Unavailable when
+        the segment store cannot be read now.
         """
-        end = min(end, self._durable_end)
-        if start >= end:
-            return []
-        cached = self._tail.read(start, end)
-        if cached is not None:
-            return _first_bytes(cached, bytes_max)
-        if not self._is_written(end):
-            await self._writer.flush()
-        stored = await self._reader.read(self.topic_id, self._index, start, end, bytes_max)
-        pieces = [cut_piece(found.base, found.batch, start, end) for found in stored]
-        return _until_gap(pieces)
+        return await self._reader.read(start, min(end, self._durable_end), bytes_max)
 
-    def _is_written(self, end: int) -> bool:
-        """Tell whether all below `end` is in the file; with "memory" it shows before it is."""
+    async def offset_at_time(self, time_ms: int) -> Offset:
+        """Return the first offset that was published at that time or later, else `durable_end`.
+
+        Publishers' clocks decide, so messages behind it may be older.
+        """
+        return await self._reader.offset_at_time(time_ms, self._durable_end)
+
+    # What exports need.
+
+    def exports_to(self, export: TopicExport) -> None:
+        """Tell that one what is journaled from now on."""
+        self._export = export
+
+    @property
+    def segments(self) -> TopicSegments | None:
+        """What of it is in segments; None if it never will be."""
+        return self._segments
+
+    @property
+    def synced_end(self) -> Offset:
+        """All below is on disk for good and can be read."""
         index = self._index
-        if index.next_offset < end:
-            return False
-        return not index.bases or index.positions[index.find(end - 1)] < self._writer.written
+        number = bisect_left(index.positions, self._writer.durable)
+        end = index.bases[number] if number < len(index.bases) else index.end
+        return min(Offset(end), self._durable_end)
+
+    @property
+    def unexported_bytes(self) -> int:
+        """What is in the journal and in no segment, in bytes of the journal."""
+        return self._index.bytes_from(self._index.exported)
+
+    @property
+    def unexported_position(self) -> int:
+        """Where the oldest of that lies in the journal."""
+        index = self._index
+        return index.positions[index.find(index.exported)] if index.bases else 0
+
+    def export_end(self, start: Offset, bytes_max: int) -> Offset:
+        """Return where a segment of about that many journaled bytes would end."""
+        index = self._index
+        number = index.find(start)
+        while number < len(index.bases) and bytes_max > 0:
+            bytes_max -= index.sizes[number]
+            number += 1
+        end = index.bases[number] if number < len(index.bases) else index.end
+        return min(Offset(end), self.synced_end)
+
+    def exported(self) -> None:
+        """Take note that the topic's segments reach further than before."""
+        assert self._segments is not None
+        self._index.exported = self._segments.end
+        if self._space is not None:
+            self._space.look_around()
 
     def enter(
         self, base: Offset, count: int, position: JournalPosition, size: int, file: JournalFile
@@ -246,6 +299,8 @@ class TopicLog:
         if self._index.last_file is not file:
             self._index.last_file = file
             file.topics.add(self.topic_id)
+        if self._export is not None and not self._dropped:
+            self._export.appended(size)
 
     def settle(self) -> None:
         """Show and report what is over, in the order of appending."""
@@ -267,18 +322,3 @@ class TopicLog:
         """Forget everything; what waits is still reported."""
         self._dropped = True
         self._tail.clear()
-
-
-def _first_bytes(pieces: list[Piece], bytes_max: int) -> list[Piece]:
-    for number, piece in enumerate(pieces):
-        bytes_max -= len(piece.batch.data)
-        if bytes_max <= 0:
-            return pieces[: number + 1]
-    return pieces
-
-
-def _until_gap(pieces: list[Piece]) -> list[Piece]:
-    for number in range(1, len(pieces)):
-        if pieces[number].start != pieces[number - 1].end:
-            return pieces[:number]
-    return pieces

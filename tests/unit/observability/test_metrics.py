@@ -199,6 +199,12 @@ async def test_the_text_holds_exactly_the_metrics_of_the_table_with_their_labels
     broker.metrics.redirected("not_local", "default")
     broker.metrics.journal.rotated("size")
     broker.metrics.journal.deleted("retention")
+    broker.metrics.segments.uploaded("s3", 10, 0.5)
+    broker.metrics.segments.upload_failed("s3", "timeout")
+    broker.metrics.segments.segment_opened("/default/a", "s3")
+    broker.metrics.segments.segment_bytes_read("/default/a", "s3", 10)
+    broker.metrics.segments.read_failed("s3", "crc")
+    broker.metrics.segments.handed_off("/default/a")
     families = list(text_string_to_metric_families(await broker.text()))
     shown = {}
     for family in families:

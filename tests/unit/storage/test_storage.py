@@ -1,9 +1,8 @@
 import pytest
 
-from pydanube.errors import Conflict, InvalidRequest, NotFound, NotSupported
+from pydanube.errors import Conflict, InvalidRequest, NotFound
 from pydanube.model.ids import Offset, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
-from pydanube.storage.config import StorageConfig
 from tests.support.journals import (
     DIRECTORY,
     Broker,
@@ -225,8 +224,3 @@ async def test_another_brokers_directory_is_refused() -> None:
         await Broker.start(disk, identity="CLUSTER/2")
     async with broker_on(disk, identity="CLUSTER/1") as broker:
         assert await broker.read_all(1) == {0: b"a"}
-
-
-async def test_modes_without_local_segments_are_refused_with_the_reason() -> None:
-    with pytest.raises(NotSupported, match="object_store"):
-        await Broker.start(instant_disk(), StorageConfig(mode="object_store"))

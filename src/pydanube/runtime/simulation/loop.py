@@ -32,6 +32,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     strings or objects, whose order differs between processes.
     """
 
+    threadless = True
+    """Tells `runtime.threads` to carry jobs out here."""
+
     def __init__(self, seconds_max: float, steps_max: int) -> None:
         self._seconds = 0.0
         self._seconds_max = seconds_max

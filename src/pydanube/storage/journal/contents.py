@@ -1,7 +1,7 @@
 """What the frames of a journal add up to: where batches lie, who sent them, all progress. Pure."""
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -44,6 +44,10 @@ class JournalFile(Struct, kw_only=True, eq=False):
     last_kind: int = 0
     has_hole: bool = False
     prologue_whole: bool = False
+    finished_ms: int = 0
+    """When the next file was begun, or an upper bound of that; 0 for the newest file."""
+    waiting: set[TopicId] | None = None
+    """Of a finished file: whose batches are not all exported; None until somebody has looked."""
 
     @property
     def name(self) -> str:
@@ -65,16 +69,26 @@ class TopicIndex:
     """Where a topic's batches lie, oldest first, and which offset comes next.
 
     Costs 20 bytes a batch. `end` is the end of the last batch; `next_offset` is beyond it only
-    when bytes were lost behind that batch.
+    when bytes were lost behind that batch. What lies below `exported` is in segments.
     """
 
-    __slots__ = ("bases", "end", "last_file", "next_offset", "positions", "producers", "sizes")
+    __slots__ = (
+        "bases",
+        "end",
+        "exported",
+        "last_file",
+        "next_offset",
+        "positions",
+        "producers",
+        "sizes",
+    )
 
     def __init__(self, next_offset: int = 0) -> None:
         self.bases = array("Q")
         self.positions = array("Q")
         self.sizes = array("I")
         self.end = 0
+        self.exported = 0
         self.next_offset = next_offset
         self.last_file: JournalFile | None = None
         self.producers: dict[ProducerId, LastBatch] = {}
@@ -95,6 +109,30 @@ class TopicIndex:
     def find(self, offset: int) -> int:
         """Return the number of the last batch that begins at or before `offset`, at least 0."""
         return max(bisect_right(self.bases, offset) - 1, 0)
+
+    def holds(self, offset: int) -> bool:
+        """Tell whether an offset lies between the first and the last batch."""
+        return bool(self.bases) and self.bases[0] <= offset < self.end
+
+    def bytes_from(self, offset: int) -> int:
+        """Return the size of all batches from the one that holds `offset` on."""
+        if offset >= self.end:
+            return 0
+        return sum(self.sizes[self.find(offset) :])
+
+    def is_exported_before(self, position: int) -> bool:
+        """Tell whether all batches that lie before a position of the journal are in segments."""
+        number = bisect_left(self.positions, position)
+        if number == 0:
+            return True
+        # Where a batch ends is told by the next one; if bytes were lost between, rather too late.
+        end = self.bases[number] if number < len(self.bases) else self.end
+        return end <= self.exported
+
+    def forget_before(self, position: int) -> None:
+        """Forget the batches that lie before a position: they are read from segments now."""
+        number = bisect_left(self.positions, position)
+        del self.bases[:number], self.positions[:number], self.sizes[:number]
 
 
 class JournalContents:

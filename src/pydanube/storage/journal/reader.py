@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from math import inf
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -26,11 +27,16 @@ class StoredBatch(Struct, frozen=True):
     batch: Batch
 
 
-class _Span(Struct, frozen=True):
-    """Neighbouring batches of one topic that are read together: numbers [first, end)."""
+class _Place(NamedTuple):
+    """Where one batch lies."""
 
-    first: int
-    end: int
+    base: int
+    position: int
+    size: int
+
+
+_Span = list[_Place]
+"""Neighbouring batches of one topic that are read together."""
 
 
 class JournalReader:
@@ -48,67 +54,65 @@ class JournalReader:
 
         At least one if there is any.
         """
-        number = index.find(start)
-        while number < len(index.bases) and index.bases[number] < end:
-            # Read anew, because batches of a topic that is dropped meanwhile disappear.
+        at = start
+        while (number := index.find(at)) < len(index.bases) and index.bases[number] < end:
+            # Copied before anything is awaited: meanwhile files go, and batches move in the index.
             spans = self._plan(index, number, end, bytes_max)
             found = [
                 stored
                 for span in spans
-                for stored in await self._read_span(topic_id, index, span)
+                for stored in await self._read_span(topic_id, span)
                 if stored.base + stored.batch.count > start
             ]
             if found:
                 return found
-            number = spans[-1].end
+            behind = bisect_right(index.bases, spans[-1][-1].base)
+            if behind == len(index.bases):
+                break
+            at = index.bases[behind]
         return []
 
     def _plan(self, index: TopicIndex, first: int, end: int, bytes_max: int) -> list[_Span]:
-        positions, sizes, bases = index.positions, index.sizes, index.bases
-        spans: list[_Span] = []
-        span_first = number = first
+        spans: list[_Span] = [[]]
         left = bytes_max
-        file_end = self._end_of_file_at(positions[first])
-        while len(spans) < _SPANS_MAX:
-            left -= sizes[number]
-            behind = positions[number] + sizes[number]
-            number += 1
-            if number == len(bases) or bases[number] >= end or sizes[number] > left:
-                spans.append(_Span(span_first, number))
-                break
-            position = positions[number]
-            if position - behind > _GAP_BYTES_MAX or position >= file_end:
-                spans.append(_Span(span_first, number))
-                span_first = number
-                file_end = self._end_of_file_at(position)
+        file_end = self._end_of_file_at(index.positions[first])
+        behind = None
+        for number in range(first, len(index.bases)):
+            place = _Place(index.bases[number], index.positions[number], index.sizes[number])
+            if behind is not None:
+                if place.base >= end or place.size > left:
+                    break
+                if place.position - behind > _GAP_BYTES_MAX or place.position >= file_end:
+                    if len(spans) == _SPANS_MAX:
+                        break
+                    spans.append([])
+                    file_end = self._end_of_file_at(place.position)
+            spans[-1].append(place)
+            left -= place.size
+            behind = place.position + place.size
         return spans
 
-    async def _read_span(
-        self, topic_id: TopicId, index: TopicIndex, span: _Span
-    ) -> list[StoredBatch]:
-        numbers = range(span.first, span.end)
-        places = [(index.bases[n], index.positions[n], index.sizes[n]) for n in numbers]
-        _, span_start, _ = places[0]
-        _, last_position, last_size = places[-1]
-        file = self._file_at(span_start)
-        length = last_position + last_size - span_start
+    async def _read_span(self, topic_id: TopicId, span: _Span) -> list[StoredBatch]:
+        start = span[0].position
+        file = self._file_at(start)
+        length = span[-1].position + span[-1].size - start
         path = f"{self._directory}/{file.name}"
         try:
-            data = await self._files.read(path, span_start - file.start, length)
+            data = await self._files.read(path, start - file.start, length)
         except OSError as error:
             raise Unavailable(f"cannot read {path}: {error}; see to the disk") from error
         stored = []
-        for base, position, size in places:
-            at = position - span_start
-            batch = _checked_batch(data[at : at + size], position, topic_id, base)
+        for place in span:
+            at = place.position - start
+            batch = _checked_batch(data[at : at + place.size], place.position, topic_id, place.base)
             if batch is None:
                 raise Corruption(
-                    f"{path} is damaged at position {position}: the batch of topic {topic_id} "
-                    f"that begins at offset {base} cannot be read. Restore the file from a copy, "
-                    "or stop the broker and give the bytes up with: "
+                    f"{path} is damaged at position {place.position}: the batch of topic "
+                    f"{topic_id} that begins at offset {place.base} cannot be read. Restore the "
+                    "file from a copy, or stop the broker and give the bytes up with: "
                     "danube journal quarantine --data-dir DIR"
                 )
-            stored.append(StoredBatch(Offset(base), batch))
+            stored.append(StoredBatch(Offset(place.base), batch))
         return stored
 
     def _file_at(self, position: int) -> JournalFile:

@@ -126,7 +126,9 @@ class OpenDalStore(ObjectStore):
     async def _call(self, work: Callable[["Operator"], _Result]) -> _Result:
         try:
             operator = await self._operator()
-            return await self._threads.run(lambda: work(operator))
+            # Whoever is cancelled does not wait for the service: names are used once, so what
+            # happens later does no harm.
+            return await self._threads.submit(lambda: work(operator))
         except _errors() as error:
             problem = problem_of(error)
             remedy = self._service.remedies.get(problem, "")
