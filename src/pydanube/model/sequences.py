@@ -12,9 +12,7 @@ SEQUENCE_MAX = 2**64 - 1
 class SequenceRange(Struct, frozen=True, kw_only=True):
     """The first and last number of a batch, counted by its producer on one topic.
 
-    Numbers grow from batch to batch; gaps are allowed. Whoever sends a batch before the one
-    before it is answered must send no later one after a refusal: the refused one would then look
-    as if it had been stored.
+    Numbers grow from batch to batch; gaps are allowed.
     """
 
     producer: str
@@ -22,6 +20,12 @@ class SequenceRange(Struct, frozen=True, kw_only=True):
     last: int
     digest: int | None = None
     """Of the rows, as the producer computes it; two batches of one range must have the same."""
+    previous: int | None = None
+    """The last number of the batch that must be stored before this one.
+
+    Whoever sends a batch before the one before it is answered must name it: if that one is refused
+    and this one stored, the first would look as if it had been stored when it is sent again.
+    """
 
 
 class MessageSequence(Struct, frozen=True):

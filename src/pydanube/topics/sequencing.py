@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, assert_never
 
-from pydanube.errors import DanubeError
+from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.batch import Batch
 from pydanube.model.ids import Offset, ProducerId
 from pydanube.model.message import Message
@@ -245,6 +245,7 @@ class Sequencer:
 def judge(known: LastBatch | None, sequences: SequenceRange) -> Outcome:
     """Tell what becomes of a batch, given its producer's latest one; Applied if it is new."""
     if known is None or sequences.first > known.stamp.last_sequence:
+        _check_previous(known, sequences)
         return Applied(None)
     stamp = known.stamp
     if sequences.last > stamp.last_sequence:
@@ -258,6 +259,15 @@ def judge(known: LastBatch | None, sequences: SequenceRange) -> Outcome:
             "first stays. Let whatever computes the batch compute the same one when it is repeated"
         )
     return AlreadyApplied(known.base if same else _offset_in(known, sequences.first))
+
+
+def _check_previous(known: LastBatch | None, sequences: SequenceRange) -> None:
+    previous = sequences.previous
+    if previous is not None and (known is None or known.stamp.last_sequence < previous):
+        raise Unavailable(
+            f"the batch of producer {sequences.producer} that ends with sequence {previous} has "
+            f"not been stored; send it before the one that begins with {sequences.first}"
+        )
 
 
 def _offset_in(known: LastBatch, sequence: int) -> Offset | None:

@@ -123,8 +123,8 @@ class Topic:
     ) -> None:
         """Take a batch in; `answer` follows, now or later, exactly once.
 
-        A batch with a stamp is stored once, however often it is sent. Whoever sends one before
-        the last one is answered must send none behind one that was refused.
+        A batch with a stamp is stored once, however often it is sent; see `SequenceRange` for
+        sending several without waiting for the answers.
         """
         refusal = self._batch_refusal(batch, stamp)
         take = partial(self._take_batch, batch, answer, stamp)

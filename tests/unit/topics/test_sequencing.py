@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from pydanube.errors import InvalidRequest, Overloaded, Unavailable
 from pydanube.model.policies import Policies
@@ -92,6 +93,22 @@ async def test_other_contents_under_the_same_sequences_are_refused() -> None:
         other = await topic.publish_batch(batch_from(b"b"), sequences(0, 3, digest=2))
         assert other == AlreadyApplied(None)
         assert await topic.payloads() == [b"a"]
+
+
+async def test_behind_a_refused_batch_nothing_is_stored_that_names_it() -> None:
+    async with served(instant_disk()) as topic:
+        await topic.publish_batch(batch_from(b"0"), sequences(0))
+        across = topic.put(batch_from(b"0", b"1"), sequences(0, 1))
+        behind = topic.put(batch_from(b"2"), replace(sequences(2), previous=1))
+        assert await across.over == Overlap(0)
+        with pytest.raises(Unavailable, match="ends with sequence 1 has not been stored"):
+            await behind.over
+        await topic.publish_batch(batch_from(b"1"), replace(sequences(1), previous=0))
+        await topic.publish_batch(batch_from(b"2"), replace(sequences(2), previous=1))
+        # What is there already is told so, whatever is said to come before it.
+        again = await topic.publish_batch(batch_from(b"2"), replace(sequences(2), previous=9))
+        assert again == AlreadyApplied(2)
+        assert await topic.payloads() == [b"0", b"1", b"2"]
 
 
 async def test_sequences_survive_a_restart() -> None:
