@@ -61,11 +61,15 @@ PLANS = (
 
 
 class KillStorm:
-    """Lets producers and consumers of all four kinds work while a running broker is killed."""
+    """Lets producers and consumers of all four kinds work while a running broker is killed.
 
-    def __init__(self, broker: BrokerProcess, seed: str) -> None:
+    With `in_order` it is asked to stop instead, and must end with exit code 0.
+    """
+
+    def __init__(self, broker: BrokerProcess, seed: str, *, in_order: bool = False) -> None:
         self.broker = broker
         self._seed = seed
+        self._in_order = in_order
         self._chance = SeededRandomness(f"{seed} kills")
         self._history = History()
         self._memories: dict[str, ClientMemory] = {}
@@ -120,7 +124,7 @@ class KillStorm:
         chance = self._chance
         await asyncio.sleep(chance.uniform(0.2, 1.0))
         await self._kill()
-        while chance.below(6) == 0:
+        while not self._in_order and chance.below(6) == 0:
             # A broker that is only just starting can be killed too.
             self.broker.start(wait=False)
             await asyncio.sleep(chance.uniform(0.0, 0.6))
@@ -129,7 +133,9 @@ class KillStorm:
         await asyncio.to_thread(self.broker.start)
 
     async def _kill(self) -> None:
-        assert await asyncio.to_thread(self.broker.kill) == -9, self.broker.log_tail()
+        end = self.broker.terminate if self._in_order else self.broker.kill
+        code = await asyncio.to_thread(end)
+        assert code == (0 if self._in_order else -9), self.broker.log_tail()
         self.kills += 1
 
     async def _drain(self, seconds_max: float) -> dict[int, str]:
