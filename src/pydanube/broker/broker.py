@@ -11,6 +11,7 @@ from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer
 from pydanube.broker.servicers.consumer import ConsumerServicer
 from pydanube.broker.servicers.discovery import DiscoveryServicer
+from pydanube.broker.servicers.flight import FlightServicer
 from pydanube.broker.servicers.namespace_admin import NamespaceAdminServicer
 from pydanube.broker.servicers.producer import ProducerServicer
 from pydanube.broker.servicers.topic_admin import TopicAdminServicer
@@ -28,6 +29,7 @@ from pydanube.topics.manager import TopicManager, TopicSettings
 from pydanube.topics.registration import Registration
 from pydanube.wire.calls import HandlerTable
 from pydanube.wire.danube import services
+from pydanube.wire.flight import service as flight
 
 SWEEP_SECONDS = 30.0
 
@@ -40,6 +42,7 @@ CLIENT_SERVICES = (
     services.STORAGE_SERVICE,
     services.SCHEMA_REGISTRY,
     services.EDGE_REPLICATOR_SERVICE,
+    flight.SERVICE,
 )
 ADMIN_SERVICES = (
     services.BROKER_ADMIN,
@@ -189,6 +192,9 @@ class Broker:
             registration, self._machine.clock, urls.client.broker_url, self._metrics
         ).register(table)
         DiscoveryServicer(topics, registration, urls.client).register(table)
+        FlightServicer(
+            topics, registration, self._machine.clock, self._metrics, urls.client.connect_url
+        ).register(table)
         return table
 
     def _admin_table(self, urls: Urls) -> HandlerTable:

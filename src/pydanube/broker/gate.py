@@ -16,6 +16,7 @@ from pydanube.wire.calls import (
     Call,
     CallRefused,
     DirectHandler,
+    ExchangeHandler,
     HandlerTable,
     Reply,
     StatusCode,
@@ -23,6 +24,7 @@ from pydanube.wire.calls import (
     UnaryHandler,
 )
 from pydanube.wire.danube.services import ACK, METHODS, NACK, SEND_MESSAGE
+from pydanube.wire.flight import service as flight
 
 HELD_MAX = 10_000
 """Calls held without a task each; those beyond are told to come again."""
@@ -54,6 +56,16 @@ class Gate:
                 self.table.add_stream(path, self._stream(path))
             else:
                 self.table.add_unary(path, self._unary(path))
+        if flight.SERVICE in service_names:
+            self._add_flight()
+
+    def _add_flight(self) -> None:
+        for path in flight.UNARY:
+            self.table.add_unary(path, self._unary(path))
+        for path in flight.STREAMS:
+            self.table.add_stream(path, self._stream(path))
+        for path in flight.EXCHANGES:
+            self.table.add_exchange(path, self._exchange(path))
 
     def open(self, handlers: HandlerTable) -> None:
         """Let everything through to these handlers, what has been held first."""
@@ -97,6 +109,24 @@ class Gate:
             try:
                 self._check_open()
                 replies = await self._handlers.streams[path](request, call)
+            except CallRefused:
+                counts.errors += 1
+                raise
+            counts.ok += 1
+            return replies
+
+        return serve
+
+    def _exchange(self, path: str) -> ExchangeHandler:
+        counts = self._metrics.rpc(path)
+
+        async def serve(
+            requests: AsyncIterator[bytes], call: Call
+        ) -> AsyncIterator[Sequence[bytes]]:
+            await self._opened.wait()
+            try:
+                self._check_open()
+                replies = await self._handlers.exchanges[path](requests, call)
             except CallRefused:
                 counts.errors += 1
                 raise

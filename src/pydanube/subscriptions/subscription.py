@@ -285,9 +285,10 @@ class Subscription:
         if self._context.cursor is not None:
             self._context.cursor.abandon(error)
 
-    def skipped(self, start: Offset, end: Offset) -> None:
-        """Take note that these offsets hold no message any more."""
+    def missing(self, stream: ConsumerStream, start: Offset, end: Offset) -> None:
+        """Take note that offsets handed to a stream hold no message any more."""
         self._feed(Skipped(start, end))
+        self.drained(stream, end - start)
 
     def dead_letter_stored(self, offset: Offset, stored: bool) -> None:
         """Take note of what became of a dead letter."""

@@ -27,7 +27,7 @@ from pydanube.model.ids import (
     stable_consumer_id,
     stable_producer_id,
 )
-from pydanube.model.names import check_client_name, check_topic_name
+from pydanube.model.names import NAME_CHARACTERS_MAX, check_client_name, check_topic_name
 from pydanube.model.policies import (
     DispatchConfig,
     DispatchStrategy,
@@ -270,9 +270,9 @@ class Registration:
         topic = self._topics.find(topic_name)
         subscription = topic.subscriptions.get(subscription_name) if topic else None
         if topic is None or subscription is None:
-            raise NotAddressed(
-                f"topic {topic_name} with subscription {subscription_name} is not on this broker"
-            )
+            shown = topic_name[:NAME_CHARACTERS_MAX]
+            name = subscription_name[:NAME_CHARACTERS_MAX]
+            raise NotAddressed(f"topic {shown} with subscription {name} is not on this broker")
         return topic, subscription
 
     async def subscribe(

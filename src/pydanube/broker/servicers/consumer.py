@@ -102,7 +102,7 @@ class ConsumerServicer:
         try:
             while True:
                 deliveries = await stream.next(_GROUP_MESSAGES_MAX, _GROUP_BYTES_MAX)
-                async for group in self._groups(registered, deliveries):
+                async for group in self._groups(registered, stream, deliveries):
                     yield group
                     registered.subscription.drained(stream, len(group))
                     metrics.delivered(len(group), sum(map(len, group)))
@@ -116,13 +116,16 @@ class ConsumerServicer:
             registered.subscription.close_stream(stream)
 
     async def _groups(
-        self, registered: RegisteredConsumer, deliveries: Sequence[Delivery]
+        self,
+        registered: RegisteredConsumer,
+        stream: ConsumerStream,
+        deliveries: Sequence[Delivery],
     ) -> AsyncIterator[list[bytes]]:
         """Encode deliveries into groups of a size that is good to send at once."""
         group: list[bytes] = []
         size = 0
         for delivery in deliveries:
-            async for piece in _pieces(registered, delivery):
+            async for piece in _pieces(registered, stream, delivery):
                 group += self._encode(registered, piece, delivery.attempt)
                 size += piece.size_bytes
                 if size >= _GROUP_BYTES_MAX:
@@ -201,7 +204,9 @@ def _answer(
         reply.send(answer.SerializeToString())
 
 
-async def _pieces(registered: RegisteredConsumer, delivery: Delivery) -> AsyncIterator[Piece]:
+async def _pieces(
+    registered: RegisteredConsumer, stream: ConsumerStream, delivery: Delivery
+) -> AsyncIterator[Piece]:
     """Read what a delivery is made of; offsets that hold nothing any more count as settled."""
     if delivery.pieces is not None:
         for piece in delivery.pieces:
@@ -209,8 +214,8 @@ async def _pieces(registered: RegisteredConsumer, delivery: Delivery) -> AsyncIt
         return
     log = registered.topic.log
     assert log is not None
-    skipped = registered.subscription.skipped
-    async for piece in read_pieces(log, delivery.start, delivery.end, skipped):
+    missing = partial(registered.subscription.missing, stream)
+    async for piece in read_pieces(log, delivery.start, delivery.end, missing):
         yield piece
 
 

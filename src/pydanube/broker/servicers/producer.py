@@ -65,7 +65,8 @@ class ProducerServicer:
             _refuse(reply, error)
             return
         # Not a nested function: its annotations would be evaluated for every message.
-        topic.publish(request.message, partial(self._answer, reply, request.request_id, topic.name))
+        answer = partial(self._answer, reply, request.request_id, topic.name)
+        topic.publish(request.message, answer, request.number)
 
     def _answer(
         self,

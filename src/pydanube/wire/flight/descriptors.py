@@ -14,7 +14,7 @@ from pydanube.wire.flight.framing import COMMAND, PATH, Descriptor
 Json = TypeVar("Json", bound=Struct)
 
 OffsetNumber = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-SequenceNumber = Annotated[int, Meta(ge=0, le=2**64 - 1)]
+SequenceNumber = Annotated[int, Meta(ge=0)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 OffsetRange = tuple[OffsetNumber, OffsetNumber]
 """[start, end): `end` is the next offset, never the last one."""
