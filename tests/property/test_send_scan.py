@@ -3,6 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pydanube.model.sequences import MessageSequence
 from pydanube.wire.calls import CallRefused
 from pydanube.wire.danube.convert import SendRequest, _parse_send_request, read_send_request
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
@@ -22,6 +23,9 @@ MESSAGES = st.builds(
     attributes=st.one_of(st.just({}), st.dictionaries(TEXT, TEXT, max_size=2)),
     schema_id=st.one_of(st.none(), NUMBER),
     routing_key=st.one_of(st.none(), TEXT),
+    producer_sequence=st.one_of(st.none(), NUMBER),
+    previous_sequence=st.one_of(st.none(), NUMBER),
+    producer_session=st.one_of(st.none(), NUMBER),
 )
 
 
@@ -65,3 +69,20 @@ def test_what_stock_clients_send_is_read_by_hand() -> None:
         producer_name="p",
     )
     assert scan_send_request(message.SerializeToString()) is not None
+
+
+def test_what_our_own_client_sends_is_read_by_hand() -> None:
+    message = api.StreamMessage(
+        request_id=1234,
+        msg_id=api.MsgID(producer_id=2**50, topic_name="/default/t", broker_addr="http://h:1"),
+        payload=b"x" * 1000,
+        publish_time=1_700_000_000_000,
+        producer_name="p",
+        routing_key="key",
+        producer_sequence=2**64 - 1,
+        previous_sequence=2**64 - 2,
+        producer_session=2**63,
+    )
+    scanned = scan_send_request(message.SerializeToString())
+    assert scanned is not None
+    assert scanned[3] == MessageSequence(2**64 - 1, 2**64 - 2, 2**63)

@@ -64,6 +64,8 @@ class SequencesUnknown(Conflict):
     """
 
     code = "sequences_unknown"
+    # Our own client knows it by this; whoever else sends sequences must not repeat it for ever.
+    wire_status = "OUT_OF_RANGE"
 
 
 class TooManySequences(Overloaded):

@@ -9,6 +9,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from pydanube.model.message import Message
+from pydanube.model.sequences import MessageSequence
 from pydanube.wire.calls import CallRefused, StatusCode
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.send_scan import PUBLISH_TIME_MS_MAX, scan_send_request
@@ -42,6 +43,8 @@ class SendRequest(Struct, frozen=True):
     producer_id: int
     topic_name: str
     message: Message
+    number: MessageSequence | None = None
+    """What makes a message that is sent twice known as such."""
 
 
 def read_send_request(data: bytes) -> SendRequest:
@@ -52,9 +55,9 @@ def read_send_request(data: bytes) -> SendRequest:
     scanned = scan_send_request(data)
     if scanned is None:
         return _parse_send_request(data)
-    request_id, (producer_id, topic_name), message = scanned
+    request_id, (producer_id, topic_name), message, number = scanned
     _check_limits(len(data) - len(message.payload), 0, message.routing_key)
-    return SendRequest(request_id, producer_id, topic_name, message)
+    return SendRequest(request_id, producer_id, topic_name, message, number)
 
 
 def _parse_send_request(data: bytes) -> SendRequest:
@@ -80,6 +83,17 @@ def _parse_send_request(data: bytes) -> SendRequest:
             schema_version=proto.schema_version if proto.HasField("schema_version") else None,
             wire=data,
         ),
+        _number(proto),
+    )
+
+
+def _number(proto: api.StreamMessage) -> MessageSequence | None:
+    if not proto.HasField("producer_sequence"):
+        return None
+    return MessageSequence(
+        proto.producer_sequence,
+        proto.previous_sequence if proto.HasField("previous_sequence") else None,
+        proto.producer_session if proto.HasField("producer_session") else None,
     )
 
 

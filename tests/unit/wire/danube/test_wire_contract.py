@@ -28,7 +28,8 @@ FIELDS = {
     "danube.ReceiveRequest": "1 request_id uint64, 2 consumer_id uint64",
     "danube.StreamMessage": "1 request_id uint64, 2 msg_id message, 3 payload bytes, "
     "4 publish_time uint64, 5 producer_name string, 6 subscription_name string, "
-    "7 attributes message*, 8 schema_id uint64?, 9 schema_version uint32?, 10 routing_key string?",
+    "7 attributes message*, 8 schema_id uint64?, 9 schema_version uint32?, 10 routing_key string?, "
+    "100 producer_sequence uint64?, 101 previous_sequence uint64?, 102 producer_session uint64?",
     "danube.MsgID": "1 producer_id uint64, 2 topic_name string, 3 broker_addr string, "
     "5 topic_offset uint64",
     "danube.AckRequest": "1 request_id uint64, 2 msg_id message, 3 subscription_name string",
@@ -160,6 +161,9 @@ def test_every_field_below_100_is_shared_and_ours_are_named_here():
     }
     assert ours == {
         "danube.MessageResponse.topic_offset",
+        "danube.StreamMessage.producer_sequence",
+        "danube.StreamMessage.previous_sequence",
+        "danube.StreamMessage.producer_session",
         "danube.ConsumerRequest.start_position",
         "danube_admin.NewTopicRequest.durability",
         "danube_admin.PartitionedTopicRequest.durability",

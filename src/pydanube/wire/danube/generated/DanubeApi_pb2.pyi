@@ -155,7 +155,9 @@ class MessageResponse(_message.Message):
     TOPIC_OFFSET_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     topic_offset: _builtins.int
-    """The message's offset in its topic; absent on non-reliable topics."""
+    """The message's offset in its topic; absent on non-reliable topics, and of a repeated message
+    whose place the broker no longer knows.
+    """
     def __init__(
         self,
         *,
@@ -206,6 +208,9 @@ class StreamMessage(_message.Message):
     SCHEMA_ID_FIELD_NUMBER: _builtins.int
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
     ROUTING_KEY_FIELD_NUMBER: _builtins.int
+    PRODUCER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    PREVIOUS_SEQUENCE_FIELD_NUMBER: _builtins.int
+    PRODUCER_SESSION_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     payload: _builtins.bytes
     publish_time: _builtins.int
@@ -217,6 +222,18 @@ class StreamMessage(_message.Message):
     schema_version: _builtins.int
     routing_key: _builtins.str
     """Decides which consumer of a key-shared subscription receives the message."""
+    producer_sequence: _builtins.int
+    """The message's number, counted by its producer on this topic: growing, gaps allowed. A reliable
+    topic stores a number once, however often it is sent.
+    """
+    previous_sequence: _builtins.int
+    """The number that must be stored before this one; to be named by whoever sends a message before
+    the one before it is answered.
+    """
+    producer_session: _builtins.int
+    """One life of the producer, which counts for itself. Without it the numbers belong to the name,
+    and are never forgotten; those of a session are, once it has been idle for an hour.
+    """
     @_builtins.property
     def msg_id(self) -> Global___MsgID: ...
     @_builtins.property
@@ -234,17 +251,32 @@ class StreamMessage(_message.Message):
         schema_id: _builtins.int | None = ...,
         schema_version: _builtins.int | None = ...,
         routing_key: _builtins.str | None = ...,
+        producer_sequence: _builtins.int | None = ...,
+        previous_sequence: _builtins.int | None = ...,
+        producer_session: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_routing_key", b"_routing_key", "_schema_id", b"_schema_id", "_schema_version", b"_schema_version", "msg_id", b"msg_id", "routing_key", b"routing_key", "schema_id", b"schema_id", "schema_version", b"schema_version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_previous_sequence", b"_previous_sequence", "_producer_sequence", b"_producer_sequence", "_producer_session", b"_producer_session", "_routing_key", b"_routing_key", "_schema_id", b"_schema_id", "_schema_version", b"_schema_version", "msg_id", b"msg_id", "previous_sequence", b"previous_sequence", "producer_sequence", b"producer_sequence", "producer_session", b"producer_session", "routing_key", b"routing_key", "schema_id", b"schema_id", "schema_version", b"schema_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_routing_key", b"_routing_key", "_schema_id", b"_schema_id", "_schema_version", b"_schema_version", "attributes", b"attributes", "msg_id", b"msg_id", "payload", b"payload", "producer_name", b"producer_name", "publish_time", b"publish_time", "request_id", b"request_id", "routing_key", b"routing_key", "schema_id", b"schema_id", "schema_version", b"schema_version", "subscription_name", b"subscription_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_previous_sequence", b"_previous_sequence", "_producer_sequence", b"_producer_sequence", "_producer_session", b"_producer_session", "_routing_key", b"_routing_key", "_schema_id", b"_schema_id", "_schema_version", b"_schema_version", "attributes", b"attributes", "msg_id", b"msg_id", "payload", b"payload", "previous_sequence", b"previous_sequence", "producer_name", b"producer_name", "producer_sequence", b"producer_sequence", "producer_session", b"producer_session", "publish_time", b"publish_time", "request_id", b"request_id", "routing_key", b"routing_key", "schema_id", b"schema_id", "schema_version", b"schema_version", "subscription_name", b"subscription_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__previous_sequence: _TypeAlias = _typing.Literal["previous_sequence"]  # noqa: Y015
+    _WhichOneofArgType__previous_sequence: _TypeAlias = _typing.Literal["_previous_sequence", b"_previous_sequence"]  # noqa: Y015
+    _WhichOneofReturnType__producer_sequence: _TypeAlias = _typing.Literal["producer_sequence"]  # noqa: Y015
+    _WhichOneofArgType__producer_sequence: _TypeAlias = _typing.Literal["_producer_sequence", b"_producer_sequence"]  # noqa: Y015
+    _WhichOneofReturnType__producer_session: _TypeAlias = _typing.Literal["producer_session"]  # noqa: Y015
+    _WhichOneofArgType__producer_session: _TypeAlias = _typing.Literal["_producer_session", b"_producer_session"]  # noqa: Y015
     _WhichOneofReturnType__routing_key: _TypeAlias = _typing.Literal["routing_key"]  # noqa: Y015
     _WhichOneofArgType__routing_key: _TypeAlias = _typing.Literal["_routing_key", b"_routing_key"]  # noqa: Y015
     _WhichOneofReturnType__schema_id: _TypeAlias = _typing.Literal["schema_id"]  # noqa: Y015
     _WhichOneofArgType__schema_id: _TypeAlias = _typing.Literal["_schema_id", b"_schema_id"]  # noqa: Y015
     _WhichOneofReturnType__schema_version: _TypeAlias = _typing.Literal["schema_version"]  # noqa: Y015
     _WhichOneofArgType__schema_version: _TypeAlias = _typing.Literal["_schema_version", b"_schema_version"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__previous_sequence) -> _WhichOneofReturnType__previous_sequence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_sequence) -> _WhichOneofReturnType__producer_sequence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_session) -> _WhichOneofReturnType__producer_session | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__routing_key) -> _WhichOneofReturnType__routing_key | None: ...
     @_typing.overload
@@ -319,7 +351,9 @@ class ConsumerRequest(_message.Message):
     subscription_type: Global___ConsumerRequest.SubscriptionType.ValueType
     """Fixed by the first subscriber."""
     start_position: _builtins.str
-    """Where a new subscription starts: earliest, latest (the default) or offset:<n>."""
+    """Where a new subscription starts: earliest, latest (the default), offset:<n>, or time:<ms> for
+    the first message published at or after that time.
+    """
     @_builtins.property
     def key_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Globs over routing keys; key-shared subscriptions only."""
