@@ -5,32 +5,36 @@ Some have been in the broker; the world found them, and keeps looking for them h
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from pydanube.broker import broker
 from pydanube.dispatch.key_shared import KeySharedDispatcher
 from pydanube.dispatch.reliable import ReliableDispatcher
-from pydanube.errors import DanubeError
+from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.ids import Offset, ProducerId
 from pydanube.runtime.simulation.append_file import SimulatedAppendFile
 from pydanube.runtime.simulation.disk import SimulatedFiles
 from pydanube.storage.journal import recovery
 from pydanube.storage.journal.progress import FoldedProgress
+from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.cursor import Cursor
 from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.catalog import Catalog, Ids
 from pydanube.topics.topic import Topic
 from tests.support.nemesis import Faults
+from tests.support.workloads import MESSAGE_BYTES_MAX
 from tests.support.world import World
 
 pytestmark = pytest.mark.slow
 
 SEEDS_MAX = 60
 CRASHES = Faults(power=True, kill=True, instant=True)
-HASTE = Faults(power=True, slow_disk=True)
+HASTE = Faults(instant=True, slow_disk=True)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -204,6 +208,30 @@ def consumers_from_before_a_restart_are_unknown(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Subscription, "restore", forgetful)
 
 
+def a_stop_fails_when_the_journal_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker, "_flush", Storage.flush)
+
+
+def a_failed_read_of_keys_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def give_up(self: Any, source: Any, start: Offset, end: Offset) -> None:
+        with suppress(Unavailable):
+            self._feed(self._keys_of(await source.read(start, end), start))
+
+    monkeypatch.setattr(Subscription, "_read_keys_later", give_up)
+
+
+def what_is_refused_is_stored_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = Topic.publish
+
+    def generous(self: Topic, message: Any, answer: Any, *rest: Any) -> None:
+        publish(self, message, answer, *rest)
+        if len(message.payload) > MESSAGE_BYTES_MAX:
+            smaller = replace(message, payload=message.payload[:50], wire=None)
+            publish(self, smaller, lambda *answers: None, *rest)
+
+    monkeypatch.setattr(Topic, "publish", generous)
+
+
 PLANTED: list[tuple[Plant, Faults, str]] = [
     # A broker that finds its own promises broken says so, and does not start.
     (journal_is_not_synced, CRASHES, "broker|lost write"),
@@ -219,7 +247,7 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     (a_nack_releases_its_key, Faults(), "key order"),
     (producers_get_new_ids_after_a_restart, CRASHES, "unstable id"),
     (ids_begin_anew_after_a_restart, CRASHES, "lost write"),
-    (dead_letters_count_as_stored_at_once, CRASHES, "starvation"),
+    (dead_letters_count_as_stored_at_once, HASTE, "starvation"),
     (acks_from_before_a_restart_are_answered_and_forgotten, CRASHES, "acked and redelivered"),
     (
         a_repeated_ack_is_answered_though_the_journal_failed,
@@ -228,6 +256,9 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     ),
     (nacks_are_answered_before_they_are_durable, HASTE, "forgotten attempt"),
     (consumers_from_before_a_restart_are_unknown, CRASHES, "unseen"),
+    (a_stop_fails_when_the_journal_has, Faults(stop=True, sick_disk=True), "broker"),
+    (a_failed_read_of_keys_is_the_last, Faults(sick_reads=True), "starvation"),
+    (what_is_refused_is_stored_all_the_same, Faults(), "aborted read"),
 ]
 
 

@@ -17,6 +17,7 @@ from pydanube.broker.config import (
 )
 from pydanube.broker.server import BrokerServer
 from pydanube.errors import Conflict, DanubeError, Unavailable
+from pydanube.model.policies import Policies
 from pydanube.runtime.clock import Timer
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.randomness import Randomness, SeededRandomness
@@ -33,7 +34,11 @@ STOP_SECONDS_MAX = 120.0
 
 
 def simulated_config(
-    *, file_bytes_max: int, tail_cache_bytes_max: int, window: int = 10
+    *,
+    file_bytes_max: int,
+    tail_cache_bytes_max: int,
+    window: int = 10,
+    policies: Policies | None = None,
 ) -> BrokerConfig:
     """Return a configuration whose limits are so small that a short life reaches them."""
     config = standalone_config(DATA)
@@ -49,7 +54,13 @@ def simulated_config(
         advertised_listeners=AdvertisedListeners(broker_url=url, connect_url=url),
     )
     dispatch = replace(config.dispatch, max_unacked_messages=window)
-    return replace(config, storage=storage, broker=listeners, dispatch=dispatch)
+    return replace(
+        config,
+        storage=storage,
+        broker=listeners,
+        dispatch=dispatch,
+        policies=policies or config.policies,
+    )
 
 
 class MortalClock(SimulatedClock):

@@ -103,6 +103,8 @@ class History:
     """How often the broker has been started."""
     note: Callable[[str], None] = lambda text: None
     """Is told what happened, in words."""
+    answered: Callable[[], None] = lambda: None
+    """Is called whenever a client has been told that something is done."""
     _now: int = 0
 
     def now(self) -> int:

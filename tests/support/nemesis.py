@@ -9,11 +9,11 @@ from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.disk_faults import OperationName
 from pydanube.runtime.simulation.network import SimulatedNetwork
 from tests.support.broker_machine import HOST, BrokerMachine
+from tests.support.history import History
 
 _LOOK_SECONDS = 0.1
 _FAILING: tuple[OperationName, ...] = (
-    *("sync", "sync", "sync", "read", "read", "read"),
-    *("append", "create", "rename", "sync_directory", "remove"),
+    *("sync", "sync", "sync", "append", "create", "rename", "sync_directory", "remove"),
 )
 _JUMP_MS_MAX = 3_600_000
 
@@ -29,12 +29,15 @@ class Faults:
     stop: bool = False
     """The broker is told to stop."""
     instant: bool = False
-    """The power fails at one chosen operation of the disk, before or after it."""
+    """The power fails at the worst moment: at an operation of the disk, before or after it, or
+    when somebody has just been told that something is done."""
     network: bool = False
     """Connections break, ways are cut in one or both directions, messages take long."""
     slow_disk: bool = False
     sick_disk: bool = False
-    """One operation of the disk fails."""
+    """One operation fails that changes the disk."""
+    sick_reads: bool = False
+    """Some reads fail."""
     full_disk: bool = False
     clock: bool = False
     """The wall clock jumps."""
@@ -67,13 +70,14 @@ class Nemesis:
         network: SimulatedNetwork,
         client_hosts: Sequence[str],
         randomness: Randomness,
-        note: Callable[[str], None],
+        history: History,
     ) -> None:
         self._machine = machine
         self._network = network
         self._client_hosts = client_hosts
         self._randomness = randomness
-        self._note = note
+        self._history = history
+        self._note = history.note
         self._deeds = self._possible(faults)
         self.injected: dict[str, int] = {}
 
@@ -86,13 +90,20 @@ class Nemesis:
         if faults.stop:
             deeds.append(self._stop)
         if faults.instant:
-            deeds += [self._cut_power_at_an_operation, self._cut_power_while_recovering]
+            deeds += [
+                self._cut_power_at_an_operation,
+                self._cut_power_while_recovering,
+                self._cut_power_after_an_answer,
+                self._cut_power_after_an_answer,
+            ]
         if faults.network:
             deeds += [self._break_connections, self._cut, self._cut_one_way, self._delay]
         if faults.slow_disk:
             deeds.append(self._slow_disk)
         if faults.sick_disk:
             deeds.append(self._fail_once)
+        if faults.sick_reads:
+            deeds.append(self._fail_reads)
         if faults.full_disk:
             deeds.append(self._fill_disk)
         if faults.clock:
@@ -180,6 +191,21 @@ class Nemesis:
             disk.operations + 1 + self._randomness.below(25), after=self._randomness.below(2) == 0
         )
 
+    async def _cut_power_after_an_answer(self) -> None:
+        waiting = asyncio.get_running_loop().create_future()
+
+        def answered() -> None:
+            self._history.answered = lambda: None
+            waiting.set_result(None)
+
+        self._history.answered = answered
+        await asyncio.wait([waiting], timeout=self._randomness.uniform(0.5, 3.0))
+        if waiting.done():
+            self._machine.cut_power(self._randomness)
+        else:
+            waiting.cancel()
+            self._history.answered = lambda: None
+
     def _some_host(self) -> str:
         return self._client_hosts[self._randomness.below(len(self._client_hosts))]
 
@@ -231,6 +257,12 @@ class Nemesis:
         name = _FAILING[self._randomness.below(len(_FAILING))]
         self._note(f"the next {name} will fail")
         self._machine.disk.fail_next(name, OSError(errno.EIO, "the disk is ill"))
+
+    async def _fail_reads(self) -> None:
+        count = 1 + self._randomness.below(4)
+        self._note(f"the next {count} reads will fail")
+        for _ in range(count):
+            self._machine.disk.fail_next("read", OSError(errno.EIO, "the disk is ill"))
 
     async def _fill_disk(self) -> None:
         disk = self._machine.disk

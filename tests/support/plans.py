@@ -7,10 +7,10 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from pydanube.model.names import partition_name
-from pydanube.model.policies import FailurePolicy, PoisonPolicy, SubscriptionType
+from pydanube.model.policies import FailurePolicy, PoisonPolicy, Policies, SubscriptionType
 from pydanube.runtime.randomness import Randomness
 from tests.support.checkers import WatchedSubscription
-from tests.support.workloads import Temper
+from tests.support.workloads import MESSAGE_BYTES_MAX, Temper
 
 DEAD_LETTERS = "/default/dead"
 CLIENT_HOSTS = ("north", "south", "east")
@@ -109,6 +109,7 @@ class Limits:
     file_bytes_max: int
     tail_cache_bytes_max: int
     window: int
+    policies: Policies
     outbox_messages_max: int
     group_messages_max: int
     gathered_messages_max: int
@@ -160,6 +161,11 @@ def _draw_limits(randomness: Randomness, *, best_effort: bool) -> Limits:
         file_bytes_max=pick(randomness, (1_500, 6_000, 30_000)),
         tail_cache_bytes_max=pick(randomness, (0, 2_000, 1_000_000)),
         window=small_or(12, 10),
+        policies=Policies(
+            max_message_size=MESSAGE_BYTES_MAX,
+            max_publish_rate=pick(randomness, (None, None, 40)),
+            max_subscription_dispatch_rate=pick(randomness, (None, None, 15)),
+        ),
         # A best-effort message for which there is no room is lost, by promise.
         outbox_messages_max=1_000 if best_effort else small_or(6, 1_000),
         group_messages_max=small_or(4, 256),

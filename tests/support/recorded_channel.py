@@ -165,6 +165,7 @@ class RecordedChannel(Channel):
             entry.offset = answer.topic_offset if answer.HasField("topic_offset") else None
         if entry is not None:
             history.note(f"{self._client}: {_in_words(entry)} ok")
+            history.answered()
         elif path == services.SUBSCRIBE.path:
             wanted = api.ConsumerRequest.FromString(request)
             given = api.ConsumerResponse.FromString(reply).consumer_id

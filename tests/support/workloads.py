@@ -25,7 +25,8 @@ from pydanube.wire.danube.services import invoke
 from tests.support.recorded_channel import ATTEMPT, payload_of, value_of
 
 CALL_SECONDS = 4.0
-SENDING_AT_ONCE = 4
+MESSAGE_BYTES_MAX = 4_000
+"""Set as the policy of all topics; some messages are larger, and must be refused."""
 ACKING_AT_ONCE = 16
 
 
@@ -133,6 +134,8 @@ class RawProducer:
         value = f"{self._topic.rpartition('/')[2]}.{self._name}.{number}"
         key = self._keys[ground.randomness.below(len(self._keys))] if self._keys else None
         length = 0 if ground.randomness.below(5) else ground.randomness.below(3_000)
+        if ground.chance(30):
+            value, length = f"too-big.{value}", MESSAGE_BYTES_MAX + 1
         try:
             await send(self._channel, self._topic, producer_id, self._name, value, key, length)
         except CallRefused:

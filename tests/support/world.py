@@ -171,6 +171,7 @@ class World:
                 file_bytes_max=limits.file_bytes_max,
                 tail_cache_bytes_max=limits.tail_cache_bytes_max,
                 window=limits.window,
+                policies=limits.policies,
             ),
             SimulatedDisk(self._chance("disk")),
             self._network,
@@ -184,7 +185,7 @@ class World:
             self._network,
             CLIENT_HOSTS,
             self._chance("nemesis"),
-            self._note,
+            self._history,
         )
         with self._machine.listening_to_logs():
             try:
