@@ -299,8 +299,6 @@ class TopicLog:
         if self._index.last_file is not file:
             self._index.last_file = file
             file.topics.add(self.topic_id)
-        if self._export is not None and not self._dropped:
-            self._export.appended(size)
 
     def settle(self) -> None:
         """Show and report what is over, in the order of appending."""
@@ -312,6 +310,8 @@ class TopicLog:
                 self._durable_end = Offset(entry.base + entry.batch.count)
                 if not self._dropped:
                     self._tail.add(entry.base, entry.batch)
+                    if self._export is not None:
+                        self._export.appended(entry.size)
             entry.reported = True
             entry.done(self._failure)
             for repeat in entry.repeats:

@@ -73,16 +73,19 @@ class ExportJob:
         self._clock = clock
         self._backoff = backoff
 
-    async def run(self, bytes_max: int) -> None:
-        """Export about so many of the journal's bytes."""
+    async def run(self, bytes_max: int) -> bool:
+        """Export about so many of the journal's bytes; tell whether there was anything to do.
+
+        Messages that may show before they are synced are not exported before they are.
+        """
         log, segments = self._log, self._segments
         start = segments.end if segments.exists else log.first_offset
         end = log.export_end(start, bytes_max)
         if start >= end:
-            return
+            return False
         pieces = await log.read(start, end, bytes_max=_READ_BYTES)
         if self.gone:
-            return
+            return False
         if not pieces:
             raise Corruption(
                 f"offsets {start} to {end - 1} of {segments.origin.topic} should be in the journal "
@@ -92,12 +95,13 @@ class ExportJob:
             # Bytes of the journal were lost and given up: readers learn that nothing is there.
             now_ms = self._clock.now_ms()
             await self._enter(lost_entry(segments.origin, start, pieces[0].start, now_ms))
-            return
+            return True
         segment = await self._encode(pieces, end)
         key = await self._uploader.upload(segments.origin, segment, lambda: not self.gone)
         if key is not None:
             entry = entry_for(segments.origin, key, segment, self._clock.now_ms())
             await self._enter(entry)
+        return True
 
     async def _encode(self, pieces: list[Piece], end: Offset) -> EncodedSegment:
         encoder = SegmentEncoder(self._segments.origin, pieces[0].start)

@@ -25,6 +25,7 @@ from pydanube.storage.segments.topic_segments import TopicSegments
 from pydanube.storage.segments.uploader import Uploader
 
 _PLANNED_MAX = 256
+_PAUSE_MS = 100
 
 _log = Logger(__name__)
 
@@ -174,11 +175,11 @@ class Exporter:
             raise NotFound(f"topic {topic_id} is not exported here")
         end = topic.log.synced_end
         topic.seals += 1
+        topic.not_before_ms = 0
         try:
             while topic.segments.end < end and topic.log.unexported_bytes:
                 attempt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 topic.waiters.append(attempt)
-                topic.not_before_ms = 0
                 self.wake()
                 await attempt
         finally:
@@ -261,7 +262,7 @@ class Exporter:
     async def _carry_out(self, topic: TopicExport, job: ExportJob, export: Export) -> None:
         began_ms = self._clock.monotonic_ms()
         try:
-            await job.run(export.bytes)
+            progressed = await job.run(export.bytes)
         except DanubeError as error:
             self._ended(topic, began_ms, error)
         except Exception as error:
@@ -270,6 +271,9 @@ class Exporter:
             raise
         else:
             self._ended(topic, began_ms, None)
+            if not progressed:
+                # Nothing of it is synced yet; without a pause this would go round in circles.
+                topic.not_before_ms = self._clock.monotonic_ms() + _PAUSE_MS
         finally:
             topic.job = None
             del self._busy[topic.topic_id]
