@@ -96,6 +96,7 @@ def test_what_is_acknowledged_is_stored_once_known_and_received_by_the_subscript
             await consumer.close()
             await receiving
         stored = cluster.payloads(TOPIC)
+        assert len(stored) == len(set(stored)), "a message was stored twice"
         for offset, number in acknowledged.items():
             assert stored[offset] == b"%d" % number
         assert set(received) == set(range(len(stored))), "a stored message was never received"

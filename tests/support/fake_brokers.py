@@ -26,6 +26,23 @@ class FakeTopic:
     reliable: bool
     messages: list[api.StreamMessage] = field(default_factory=list)
 
+    def stored_of(self, message: api.StreamMessage) -> list[api.StreamMessage]:
+        """What the same session has stored, in its order."""
+        session = (message.producer_name, message.producer_session)
+        return [
+            each
+            for each in self.messages
+            if (each.producer_name, each.producer_session) == session
+            and each.HasField("producer_sequence")
+        ]
+
+    def offset_of(self, message: api.StreamMessage) -> int | None:
+        """Where the message lies; None if the number was left out."""
+        for each in self.stored_of(message):
+            if each.producer_sequence == message.producer_sequence:
+                return each.msg_id.topic_offset
+        return None
+
 
 @dataclass
 class FakeSubscription:
@@ -161,6 +178,10 @@ class FakeBroker:
         if message.msg_id.producer_id not in self.producers:
             raise CallRefused(StatusCode.NOT_FOUND, "no such producer")
         topic = self._owned(message.msg_id.topic_name)
+        if self._is_repeated(topic, message):
+            return api.MessageResponse(
+                request_id=message.request_id, topic_offset=topic.offset_of(message)
+            )
         message.msg_id.topic_offset = len(topic.messages)
         topic.messages.append(message)
         for broker in self._cluster.brokers.values():
@@ -170,6 +191,19 @@ class FakeBroker:
         return api.MessageResponse(
             request_id=message.request_id, topic_offset=message.msg_id.topic_offset
         )
+
+    def _is_repeated(self, topic: FakeTopic, message: api.StreamMessage) -> bool:
+        if not message.HasField("producer_sequence"):
+            return False
+        stored = topic.stored_of(message)
+        if stored and message.producer_sequence <= stored[-1].producer_sequence:
+            return True
+        if message.HasField("previous_sequence"):
+            if not stored:
+                raise CallRefused(StatusCode.OUT_OF_RANGE, "no such session")
+            if stored[-1].producer_sequence < message.previous_sequence:
+                raise CallRefused(StatusCode.RESOURCE_EXHAUSTED, "the one before it is missing")
+        return False
 
     def _Subscribe(self, request: api.ConsumerRequest) -> api.ConsumerResponse:
         topic = self._owned(request.topic_name)

@@ -9,9 +9,11 @@ from google.protobuf.message import Message as ProtoMessage
 from msgspec import Struct
 
 from pydanube.client.message import MessageId, ReceivedMessage
+from pydanube.client.session import SessionUnknown
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.message import Message
 from pydanube.model.policies import DispatchStrategy, SubscriptionType
+from pydanube.model.sequences import MessageSequence
 from pydanube.wire.calls import CallRefused, Channel, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
@@ -81,7 +83,9 @@ class Connection:
         )
         return (await self._call(services.CREATE_PRODUCER, request)).producer_id
 
-    async def send(self, topic: str, producer_id: int, message: Message) -> tuple[int, int | None]:
+    async def send(
+        self, topic: str, producer_id: int, message: Message, number: MessageSequence | None
+    ) -> tuple[int, int | None]:
         """Publish; return (request id, offset) once the broker has acknowledged.
 
         It waits as long as the broker takes: a deadline here would turn a slow acknowledgement
@@ -97,6 +101,9 @@ class Connection:
             producer_name=message.producer_name,
             attributes=message.attributes,
             routing_key=message.routing_key,
+            producer_sequence=number.sequence if number is not None else None,
+            previous_sequence=number.previous if number is not None else None,
+            producer_session=number.session if number is not None else None,
         )
         reply = await self._call(services.SEND_MESSAGE, request, seconds_max=None)
         offset = reply.topic_offset if reply.HasField("topic_offset") else None
@@ -185,9 +192,11 @@ class Connection:
                 self._channel, method, request, metadata=metadata, timeout_seconds=seconds_max
             )
         except CallRefused as refusal:
-            raise self._error(refusal) from refusal
+            raise self._error(refusal, method.path) from refusal
 
-    def _error(self, refusal: CallRefused) -> DanubeError:
+    def _error(self, refusal: CallRefused, method: str = "") -> DanubeError:
+        if refusal.code is StatusCode.OUT_OF_RANGE and method == services.SEND_MESSAGE.path:
+            return SessionUnknown(refusal.text)
         if refusal.code is StatusCode.UNAVAILABLE:
             return Unavailable(
                 f"the broker at {self.address.connect_url} cannot be used now: {refusal.text}"

@@ -7,6 +7,7 @@ from pydanube.client.brokers import Brokers
 from pydanube.client.connection import Connection
 from pydanube.client.message import SentMessage
 from pydanube.client.routing import PartitionRouter
+from pydanube.client.session import SESSION_IDS, Session, SessionUnknown
 from pydanube.errors import Conflict, DanubeError, NotFound, Overloaded, Unavailable
 from pydanube.model.message import Message
 from pydanube.model.names import partition_name
@@ -20,8 +21,9 @@ class Producer:
     """Publishes to one topic; `send` may be called by many tasks at once.
 
     When `send` returns, the broker has acknowledged: on a reliable topic the message is as durable
-    as the topic promises. When it raises a retryable error, the message may or may not be stored.
-    Repeating a send whose acknowledgement was lost can store the message twice.
+    as the topic promises, and stored once, however often it had to be sent. When it raises a
+    retryable error, the message may or may not be stored. Other brokers than PyDanube's may store a
+    message twice whose acknowledgement was lost.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class TopicProducer:
     """A producer on one topic or partition, attached again whenever its broker forgot or moved it.
 
     Its id is stable by name, so attaching again is harmless, and needs no health polls: the next
-    send finds out.
+    send finds out. Messages of reliable topics are numbered, so that repeating them is harmless.
     """
 
     def __init__(self, brokers: Brokers, topic: str, name: str, dispatch: DispatchStrategy) -> None:
@@ -88,6 +90,8 @@ class TopicProducer:
         self._producer_id = 0
         self._mending = asyncio.Lock()
         self._mended = 0  # Attempts, whether they helped or not.
+        self._attached = 0  # Those that helped.
+        self._session = self._new_session()
 
     async def attach(self) -> None:
         """Create the producer, and the topic where allowed; retries as every client does."""
@@ -97,29 +101,62 @@ class TopicProducer:
 
     async def send(self, message: Message) -> SentMessage:
         """Send until acknowledged or refused for good; the caller sets the deadline."""
-        attempt = 0
-        forgotten = False
+        if self._dispatch != "Reliable":
+            return await self._attempt(message, None, 0)
         while True:
-            mended = self._mended
+            session = self._session
+            try:
+                return await self._send_in(session, message)
+            except SessionUnknown:
+                # Nothing of it was stored here: the topic is another one, or had forgotten.
+                if self._session is session:
+                    self._session = self._new_session()
+
+    async def _send_in(self, session: Session, message: Message) -> SentMessage:
+        sequence = session.begin()
+        try:
+            sent = await self._attempt(message, session, sequence)
+        except BaseException:
+            session.give_up(sequence)
+            raise
+        session.stored(sequence)
+        return sent
+
+    async def _attempt(
+        self, message: Message, session: Session | None, sequence: int
+    ) -> SentMessage:
+        attempt = 0
+        forgotten: int | None = None  # After which attachment the broker last said so.
+        while True:
+            number = None if session is None else await session.wait_for_turn(sequence)
+            mended, attached = self._mended, self._attached
             try:
                 request_id, offset = await self._connection.send(
-                    self.topic, self._producer_id, message
+                    self.topic, self._producer_id, message, number
                 )
                 return SentMessage(self.topic, request_id, offset)
-            except Overloaded as error:
-                self.last_refusal = error
-                await self._brokers.pause(attempt)
-            except NotFound as error:
-                # The broker has forgotten the producer. Said twice, it is the topic that is gone.
-                if forgotten:
-                    raise
-                forgotten = True
-                await self._mend(mended, error, attempt)
             except DanubeError as error:
-                if not error.retryable:
+                if not (error.retryable or isinstance(error, NotFound)):
                     raise
-                await self._mend(mended, error, attempt)
+                refusal = error
+            if session is not None:
+                session.failed(sequence)
+            if isinstance(refusal, Overloaded):
+                self.last_refusal = refusal
+                await self._brokers.pause(attempt)
+            else:
+                await self._mend(mended, refusal, attempt)
+            if isinstance(refusal, NotFound):
+                # The broker has forgotten the producer. Said again, it is the topic that is gone.
+                if forgotten is not None and forgotten < attached:
+                    raise refusal
+                forgotten = attached
+            else:
+                forgotten = None
             attempt += 1
+
+    def _new_session(self) -> Session:
+        return Session(self._brokers.surroundings.randomness.below(SESSION_IDS))
 
     async def _mend(self, mended: int, refusal: DanubeError, attempt: int) -> None:
         """Pause, look the topic up and attach, once for all senders that failed together."""
@@ -132,6 +169,7 @@ class TopicProducer:
                 connection = await self._brokers.serving(self.topic, self._connection)
                 self._producer_id = await self._create(connection)
                 self._connection = connection
+                self._attached += 1
             except DanubeError as error:
                 self.last_refusal = error
                 if not error.retryable:

@@ -4,7 +4,7 @@ from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
-from pydanube.errors import DanubeError, Unavailable
+from pydanube.errors import DanubeError, Overloaded
 from pydanube.model.ids import ProducerId
 from pydanube.model.message import Message
 from pydanube.model.sequences import MessageSequence
@@ -99,8 +99,8 @@ class EarlyMessages:
         for early in late:
             early.answer(None, self._refusal(early))
 
-    def _refusal(self, early: NumberedMessage) -> Unavailable:
-        return Unavailable(
+    def _refusal(self, early: NumberedMessage) -> Overloaded:
+        return Overloaded(
             f"message {early.number.sequence} of producer {early.message.producer_name} follows "
             f"{early.number.previous}, which topic {self._topic} has not got yet; send it again"
         )

@@ -1,4 +1,5 @@
 import asyncio
+from itertools import count
 
 import pytest
 
@@ -119,10 +120,16 @@ def test_when_the_known_broker_is_gone_the_first_one_is_asked_for_the_new_owner(
 def test_senders_that_fail_together_attach_once() -> None:
     async def test(client: Client, cluster: FakeBrokers) -> None:
         producer = await client.producer(TOPIC)
-        cluster.first.refuse("SendMessage", *[StatusCode.UNAVAILABLE] * 100)
-        await asyncio.gather(*(producer.send(b"x") for _ in range(100)))
+        await producer.send(b"first")
+        later = count()
+        cluster.first.delay_seconds = lambda: 0.05 + next(later) / 1e6  # None overtakes another.
+        sends = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(100)]
+        await asyncio.sleep(0.07)  # Stored, and the answers are under way.
+        cluster.first.crash()
+        cluster.first.down = False
+        await asyncio.gather(*sends)
         assert cluster.first.count("CreateProducer") == 2
-        assert len(cluster.payloads(TOPIC)) == 100
+        assert cluster.payloads(TOPIC) == [b"first", *(b"%d" % number for number in range(100))]
 
     with_client(test)
 
@@ -243,5 +250,58 @@ def test_a_closed_producer_sends_no_more() -> None:
             pass
         with pytest.raises(Conflict, match="closed"):
             await producer.send(b"x")
+
+    with_client(test)
+
+
+def test_whatever_has_to_be_sent_again_goes_before_what_comes_after_it() -> None:
+    async def test(client: Client, cluster: FakeBrokers) -> None:
+        producer = await client.producer(TOPIC)
+        await producer.send(b"first")
+        cluster.first.refuse("SendMessage", StatusCode.RESOURCE_EXHAUSTED)
+        await asyncio.gather(*(producer.send(b"%d" % number) for number in range(20)))
+        assert cluster.payloads(TOPIC)[1:] == [b"%d" % number for number in range(20)]
+        assert cluster.first.count("SendMessage") == 22
+
+    with_client(test)
+
+
+def test_what_is_given_up_holds_nobody_up() -> None:
+    async def test(client: Client, cluster: FakeBrokers) -> None:
+        producer = await client.producer(TOPIC)
+        await producer.send(b"first")
+        cluster.first.refuse("SendMessage", StatusCode.INVALID_ARGUMENT)
+        with pytest.raises(InvalidRequest):
+            await producer.send(b"refused")
+        held = cluster.first.hold("SendMessage")
+        impatient = asyncio.create_task(producer.send(b"cancelled"))
+        patient = asyncio.create_task(producer.send(b"patient"))
+        await asyncio.sleep(0.1)
+        impatient.cancel()
+        held.set()
+        await patient
+        await producer.send(b"last")
+        assert cluster.payloads(TOPIC)[-2:] == [b"patient", b"last"]
+
+    with_client(test)
+
+
+def test_a_session_the_topic_does_not_know_is_begun_anew() -> None:
+    async def test(client: Client, cluster: FakeBrokers) -> None:
+        producer = await client.producer(TOPIC)
+        await producer.send(b"first")
+        cluster.topics[TOPIC].messages.clear()  # As if the topic had been deleted and made anew.
+        await asyncio.gather(*(producer.send(b"%d" % number) for number in range(10)))
+        assert sorted(cluster.payloads(TOPIC)) == [b"%d" % number for number in range(10)]
+
+    with_client(test)
+
+
+def test_best_effort_messages_are_not_numbered() -> None:
+    async def test(client: Client, cluster: FakeBrokers) -> None:
+        producer = await client.producer("/default/flying", reliable=False)
+        await producer.send(b"x")
+        (message,) = cluster.topics["/default/flying"].messages
+        assert not message.HasField("producer_sequence")
 
     with_client(test)
