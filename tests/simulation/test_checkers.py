@@ -146,6 +146,28 @@ def test_an_offset_with_two_values_is_inconsistent() -> None:
     assert "inconsistent offset" in story.judge()
 
 
+def test_a_numbered_message_is_stored_once() -> None:
+    story = Story()
+    for offset in range(2):
+        story.send("a", offset).numbered = True
+    story.log = {0: "a", 1: "a"}
+    stream = story.stream()
+    for offset in range(2):
+        story.got(stream, offset)
+        story.acked(offset)
+    assert story.judge() == ["stored twice"]
+    for send in story.history.sends:
+        send.numbered = False
+    assert story.judge() == []
+
+
+def test_a_repeated_numbered_message_is_told_the_offset_it_has() -> None:
+    story = read_and_acked(Story(), "a", "b")
+    story.history.sends[0].numbered = True
+    story.send("a", 0).numbered = True
+    assert story.judge() == []
+
+
 def test_an_offset_that_holds_nothing_is_a_gap() -> None:
     story = read_and_acked(Story(), "a", "b")
     del story.log[0]

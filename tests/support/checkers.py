@@ -66,6 +66,7 @@ def find_violations(evidence: Evidence) -> list[Violation]:
         acknowledged_messages_stay,
         offsets_have_no_gaps,
         an_offset_has_one_value,
+        a_value_is_stored_once,
         nothing_comes_from_nowhere,
         offsets_follow_real_time,
         every_message_is_seen_and_settled,
@@ -139,6 +140,24 @@ def an_offset_has_one_value(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("inconsistent offset", f"{topic} at {offset} has {', '.join(seen)}")
 
 
+def a_value_is_stored_once(evidence: Evidence) -> Iterator[Violation]:
+    """I4: what is sent once, or repeated with its number, is at one offset; all answers say so."""
+    history = evidence.history
+    sent: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    places: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
+    for topic, log in evidence.logs.items():
+        for offset, value in log.items():
+            places[topic, value][offset] = None
+    for send in history.sends:
+        sent[send.topic, send.value].append(send.numbered)
+        if send.topic in evidence.logs and send.outcome == "ok" and send.offset is not None:
+            places[send.topic, send.value][send.offset] = None
+    for (topic, value), offsets in places.items():
+        numbered = sent[topic, value]
+        if len(offsets) > 1 and (len(numbered) == 1 or all(numbered)):
+            yield Violation("stored twice", f"{topic} holds {value} at {_some(offsets)}")
+
+
 def nothing_comes_from_nowhere(evidence: Evidence) -> Iterator[Violation]:
     """I5: what is stored or delivered was sent there, before, and not refused."""
     history = evidence.history
@@ -163,10 +182,14 @@ def nothing_comes_from_nowhere(evidence: Evidence) -> Iterator[Violation]:
 def offsets_follow_real_time(evidence: Evidence) -> Iterator[Violation]:
     """I8: a send's offset exceeds every offset that was answered before the send began."""
     by_topic: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
+    began: dict[tuple[str, str], int] = {}
     for send in evidence.history.sends:
+        first = began.setdefault((send.topic, send.value), send.at)
         if send.topic in evidence.logs and send.outcome == "ok" and send.offset is not None:
             assert send.ended is not None
-            by_topic[send.topic].append((send.at, send.ended, send.offset, send.value))
+            # Repeated, a numbered message is told the offset it had got before.
+            at = first if send.numbered else send.at
+            by_topic[send.topic].append((at, send.ended, send.offset, send.value))
     for topic, sends in by_topic.items():
         ends = sorted((ended, offset, value) for _, ended, offset, value in sends)
         highest, highest_value, passed = -1, "", 0

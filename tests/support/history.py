@@ -25,6 +25,8 @@ class Send:
     ended: int | None = None
     outcome: Outcome = "info"
     offset: int | None = None
+    numbered: bool = False
+    """The producer has given it a number, so that sending it again stores nothing more."""
 
 
 @dataclass(slots=True)

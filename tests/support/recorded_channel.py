@@ -111,6 +111,7 @@ class RecordedChannel(Channel):
                 message.producer_name,
                 value_of(message.payload),
                 message.routing_key if message.HasField("routing_key") else None,
+                numbered=message.HasField("producer_sequence"),
             )
             history.sends.append(send)
             return send
