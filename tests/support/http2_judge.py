@@ -334,6 +334,11 @@ DIFFERENCES = {
     "h2 objects to padding that leaves no content; RFC 9113 only to more than that": (
         lambda found, codec, ours, theirs: ours is None and "invalid padding" in theirs
     ),
+    "h2 lets padding reach into the priority of HEADERS; RFC 9113 section 6.2 forbids it": (
+        lambda found, codec, ours, theirs: (
+            theirs is None and "HEADERS is cut" in ours and bool(found.flags & PADDED)
+        )
+    ),
     "h2 objects to WINDOW_UPDATE by nothing for a stream that is over; to us it is late": (
         lambda found, codec, ours, theirs: (
             ours is None and found.kind == WINDOW_UPDATE and _is_over(codec, found.stream_id)

@@ -38,6 +38,7 @@ class Attacker:
         self._reader = reader
         self._writer = writer
         self.is_cut_off = False
+        self.reason = ""
 
     def send(self, *pieces):
         self._writer.write(b"".join(pieces))
@@ -60,6 +61,7 @@ class Attacker:
         """Read to the end and return the code of GOAWAY."""
         while (found := await within_patience(self._next_frame())).kind != GOAWAY:
             pass
+        self.reason = found.payload[8:].decode()
         self.is_cut_off = await within_patience(self._ended())
         return ErrorCode(int.from_bytes(found.payload[4:8]))
 
@@ -125,6 +127,19 @@ FLOODS = {
 }
 
 
+REASONS = {
+    "pings": "too many PINGs",
+    "settings": "too many SETTINGS",
+    "empty data": "too many empty frames",
+    "priorities": "too many frames that change nothing",
+    "unknown frames": "too many frames that change nothing",
+    "rapid resets": "too many streams are reset",
+    "provoked resets": "too many streams are reset",
+    "empty continuations": "a header block is too long",
+    "calls beyond the limit": "too many streams are refused",
+}
+
+
 @pytest.mark.parametrize("name", FLOODS)
 async def test_a_flood_is_cut_off_and_others_are_served(name):
     async with attacked(streams_max=100) as (server, attack):
@@ -132,6 +147,7 @@ async def test_a_flood_is_cut_off_and_others_are_served(name):
         attacker.send(HELLO, headers(1, FIELDS))
         sending = asyncio.create_task(attacker.flood(FLOODS[name]))
         assert await attacker.farewell() is ErrorCode.ENHANCE_YOUR_CALM
+        assert attacker.reason == REASONS[name]
         await sending
         attacker.close()
         await within_patience(only_one_left(server))
@@ -175,6 +191,8 @@ async def test_who_takes_too_long_is_cut_off_and_others_are_served(name):
         attacker = await attack()
         attacker.send(wire)
         assert await attacker.farewell() is ErrorCode.ENHANCE_YOUR_CALM
+        late = "the handshake" if "handshake_seconds_max" in limits else "a request"
+        assert attacker.reason == f"{late} takes too long"
 
 
 async def test_who_never_asks_for_anything_is_let_go():
@@ -211,12 +229,15 @@ async def test_who_opens_no_window_gets_no_further_calls_and_is_cut_off():
         for number in range(1, 41, 2):
             attacker.send(headers(number, large), data(number, bytes(5), END_STREAM))
         assert await attacker.farewell() is ErrorCode.ENHANCE_YOUR_CALM
+        assert attacker.reason == "replies are not read"
 
 
 async def test_connections_beyond_the_limit_are_turned_away():
     async with attacked(connections_max=3) as (server, attack):
         first, second, third = [await attack() for _ in range(3)]
+        # The time limits have the same code, so the reason must tell them apart.
         assert await third.farewell() is ErrorCode.ENHANCE_YOUR_CALM
+        assert third.reason == "too many connections"
         first.close()
         while server.connection_count > 2:
             await asyncio.sleep(0.01)
@@ -228,8 +249,9 @@ async def test_connections_beyond_the_limit_are_turned_away():
 
 async def test_connections_of_one_address_are_limited_too():
     async with attacked(connections_per_address_max=2) as (_, attack):
-        await attack()
-        assert await (await attack()).farewell() is ErrorCode.ENHANCE_YOUR_CALM
+        _, second = await attack(), await attack()
+        assert await second.farewell() is ErrorCode.ENHANCE_YOUR_CALM
+        assert second.reason == "too many connections"
 
 
 async def test_a_frame_before_the_handshake_is_small():

@@ -609,3 +609,41 @@ def test_nothing_is_read_after_the_end():
     assert server.written() == []
     assert server.messages == []
     assert split_frames(b"") == []
+
+
+def warmed_up(direct, limits=None):
+    """Return a server that has answered once, and so answers small calls in one piece."""
+    server = Recording(limits, direct=direct)
+    server.receive(request(1))
+    server.written()
+    return server
+
+
+def sent_bytes(frames):
+    return sum(len(found.payload) for found in frames if found.kind == DATA)
+
+
+def test_small_answers_use_the_window_of_the_connection_up_and_no_more():
+    server = warmed_up(echo)
+    before = server.codec.send_window
+    server.receive(*(request(number, bytes(995)) for number in range(3, 203, 2)))
+    assert sent_bytes(server.written()) == before
+    server.receive(window_update_frame(0, 10_000))
+    assert sent_bytes(server.written()) == 10_000
+
+
+def test_a_small_answer_keeps_to_the_window_of_its_stream():
+    server = warmed_up(lambda m, c, reply: reply.send(b"x" * 95))
+    server.receive(settings_frame({INITIAL_WINDOW_SIZE: 30}), request(3))
+    assert sent_bytes(server.written()) == 30
+    server.receive(window_update_frame(3, 70))
+    assert sent_bytes(server.written()) == 70
+
+
+def test_data_beyond_the_window_of_the_connection_ends_it():
+    limits = Http2Limits(connection_window_bytes=65_535)
+    server = Recording(limits)
+    server.receive(headers(1), data(1, LONG[:32_000]), headers(3))
+    assert not server.codec.finished
+    server.receive(data(3, LONG[:60_000]))
+    assert verdict(server.written()) == goaway(ErrorCode.FLOW_CONTROL_ERROR)
