@@ -240,6 +240,8 @@ class Broker:
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""
+        self.client_gate.close()  # Calls that a recovery in vain has held learn of it at once.
+        self.admin_gate.close()
         await self._tasks.close()
         if self._serving is not None:
             await self._serving.storage.close()
