@@ -17,12 +17,14 @@ def free_port():
         return listener.getsockname()[1]
 
 
-async def serve(*, unary=None, stream=None, port=0):
+async def serve(*, unary=None, stream=None, exchange=None, port=0):
     table = HandlerTable()
     if unary is not None:
         table.add_unary("/test/unary", unary)
     if stream is not None:
         table.add_stream("/test/stream", stream)
+    if exchange is not None:
+        table.add_exchange("/test/exchange", exchange)
     return await GrpcioEngine().serve(table, "127.0.0.1", port)
 
 
@@ -37,8 +39,8 @@ class ChannelContract:
         raise AssertionError("a subclass names the channel")
 
     @asynccontextmanager
-    async def connected(self, *, unary=None, stream=None):
-        server = await serve(unary=unary, stream=stream)
+    async def connected(self, *, unary=None, stream=None, exchange=None):
+        server = await serve(unary=unary, stream=stream, exchange=exchange)
         channel = self.channel(f"http://127.0.0.1:{server.port}")
         try:
             yield channel
@@ -213,3 +215,110 @@ class ChannelContract:
         for channel in channels:
             await channel.close()
         await server.stop(0)
+
+    async def test_an_exchange_carries_requests_and_replies_in_turns(self):
+        async def handler(requests, call):
+            async def groups():
+                yield [call.metadata["who"].encode()]
+                async for request in requests:
+                    yield [request[::-1]]
+
+            return groups()
+
+        questions = asyncio.Queue()
+
+        async def requests():
+            while (question := await questions.get()) is not None:
+                yield question
+
+        async with self.connected(exchange=handler) as channel:
+            replies = channel.exchange("/test/exchange", requests(), metadata={"who": "me"})
+            assert await within_patience(anext(replies)) == b"me"
+            for word in (b"ab", b"", b"xy" * 3_000_000):
+                questions.put_nowait(word)
+                assert await within_patience(anext(replies)) == word[::-1]
+            questions.put_nowait(None)
+            with pytest.raises(StopAsyncIteration):
+                await within_patience(anext(replies))
+
+    async def test_replies_of_an_exchange_go_on_after_its_last_request(self):
+        async def handler(requests, call):
+            async def groups():
+                count = len([request async for request in requests])
+                yield [b"%d" % count]
+                yield [b"more"]
+
+            return groups()
+
+        async with self.connected(exchange=handler) as channel:
+            for count in (0, 1, 500):
+                replies = channel.exchange("/test/exchange", repeated(b"x" * 1000, count))
+                assert [reply async for reply in replies] == [b"%d" % count, b"more"]
+
+    async def test_an_exchange_may_be_refused_before_its_last_request(self):
+        async with self.connected(exchange=refuse_the_second) as channel:
+            replies = channel.exchange("/test/exchange", endless(b"1"))
+            assert await within_patience(anext(replies)) == b"1"
+            refused = await refusal_of(anext(replies))
+            assert refused == (StatusCode.FAILED_PRECONDITION, "enough")
+
+    async def test_closing_an_exchange_reaches_the_broker(self):
+        closed = asyncio.Event()
+
+        async def handler(requests, call):
+            async def groups():
+                try:
+                    async for request in requests:
+                        yield [request]
+                finally:
+                    closed.set()
+
+            return groups()
+
+        async with self.connected(exchange=handler) as channel:
+            replies = channel.exchange("/test/exchange", endless(b"1"))
+            assert await within_patience(anext(replies)) == b"1"
+            await replies.aclose()
+            await within_patience(closed.wait())
+
+    async def test_an_exchange_with_a_broker_that_is_not_there_is_unavailable(self):
+        channel = self.channel(f"http://127.0.0.1:{free_port()}")
+        replies = channel.exchange("/test/exchange", repeated(b"x", 3))
+        code, _ = await refusal_of(anext(replies))
+        assert code is StatusCode.UNAVAILABLE
+        await channel.close()
+
+    async def test_closing_the_channel_cuts_an_exchange_off(self):
+        async def handler(requests, call):
+            async def groups():
+                async for request in requests:
+                    yield [request]
+
+            return groups()
+
+        async with self.connected(exchange=handler) as channel:
+            replies = channel.exchange("/test/exchange", endless(b"1"))
+            assert await within_patience(anext(replies)) == b"1"
+            waiting = asyncio.create_task(anext(replies))
+            await asyncio.sleep(0)
+            await channel.close()
+            code, _ = await refusal_of(waiting)
+            assert code is StatusCode.CANCELLED
+
+
+async def repeated(request, count):
+    for _ in range(count):
+        yield request
+
+
+async def endless(request):
+    yield request
+    await asyncio.Event().wait()
+
+
+async def refuse_the_second(requests, call):
+    async def groups():
+        yield [await anext(requests)]
+        raise CallRefused(StatusCode.FAILED_PRECONDITION, "enough")
+
+    return groups()

@@ -49,8 +49,8 @@ class EngineContract:
         raise AssertionError("a subclass names the engine")
 
     @asynccontextmanager
-    async def serving(self, *, unary=None, direct=None, stream=None):
-        """Serve the given handlers at /test/unary, /test/direct and /test/stream."""
+    async def serving(self, *, unary=None, direct=None, stream=None, exchange=None):
+        """Serve the given handlers at /test/unary, /test/direct, /test/stream, /test/exchange."""
         table = HandlerTable()
         if unary is not None:
             table.add_unary("/test/unary", unary)
@@ -58,6 +58,8 @@ class EngineContract:
             table.add_direct("/test/direct", direct)
         if stream is not None:
             table.add_stream("/test/stream", stream)
+        if exchange is not None:
+            table.add_exchange("/test/exchange", exchange)
         server = await self.engine().serve(table, "127.0.0.1", 0)
         channel = grpc.aio.insecure_channel(
             f"127.0.0.1:{server.port}",
@@ -461,3 +463,215 @@ class EngineContract:
             await within_patience(groups.closed.wait())
             code, _ = await self.refusal_of(call.read())
             assert code in {"UNAVAILABLE", "CANCELLED"}
+
+    async def test_requests_and_replies_of_an_exchange_take_turns_as_the_two_ends_like(self):
+        seen = []
+
+        async def handler(requests, call):
+            seen.append(call)
+
+            async def groups():
+                async for request in requests:
+                    yield [request, request[::-1]]
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            call = channel.stream_stream("/test/exchange")(metadata=(("who", "me"),))
+            for word in (b"ab", b"", b"cd" * 100_000):
+                await call.write(word)
+                assert await within_patience(call.read()) == word
+                assert await within_patience(call.read()) == word[::-1]
+            await call.done_writing()
+            assert await within_patience(call.read()) is grpc.aio.EOF
+            assert await call.code() is grpc.StatusCode.OK
+        assert (seen[0].path, seen[0].metadata["who"]) == ("/test/exchange", "me")
+
+    async def test_replies_of_an_exchange_may_come_before_any_request(self):
+        async def handler(requests, call):
+            async def groups():
+                yield [b"first"]
+                yield [b"%d" % len([request async for request in requests])]
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            call = channel.stream_stream("/test/exchange")()
+            assert await within_patience(call.read()) == b"first"
+            for _ in range(3):
+                await call.write(b"x")
+            await call.done_writing()
+            assert await within_patience(call.read()) == b"3"
+            assert await within_patience(call.read()) is grpc.aio.EOF
+
+    async def test_an_exchange_without_requests_ends(self):
+        async def handler(requests, call):
+            async def groups():
+                async for _ in requests:
+                    raise AssertionError("there is none")
+                yield [b"none"]
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            call = channel.stream_stream("/test/exchange")(iter(()))
+            assert [reply async for reply in call] == [b"none"]
+
+    async def test_a_handler_may_read_requests_before_it_gives_replies(self):
+        async def handler(requests, call):
+            first = await anext(requests)
+            if first == b"no":
+                raise CallRefused(StatusCode.NOT_FOUND, "no such thing")
+
+            async def groups():
+                yield [first]
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            method = channel.stream_stream("/test/exchange")
+            assert [reply async for reply in method(iter([b"yes"]))] == [b"yes"]
+            call = method()
+            await call.write(b"no")
+            assert await self.refusal_of(call.read()) == ("NOT_FOUND", "no such thing")
+
+    async def test_an_exchange_may_be_refused_while_its_caller_goes_on(self):
+        async def handler(requests, call):
+            async def groups():
+                yield [await anext(requests)]
+                raise CallRefused(StatusCode.FAILED_PRECONDITION, "enough")
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            method = channel.stream_stream("/test/exchange")
+            for _ in range(3):
+                call = method()
+                await call.write(b"x" * 100_000)
+                assert await within_patience(call.read()) == b"x" * 100_000
+                assert await self.refusal_of(call.read()) == ("FAILED_PRECONDITION", "enough")
+
+    async def test_a_handler_that_has_no_more_replies_ends_the_exchange(self):
+        async def handler(requests, call):
+            async def groups():
+                yield [await anext(requests)]
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            call = channel.stream_stream("/test/exchange")()
+            await call.write(b"x")
+            assert await within_patience(call.read()) == b"x"
+            assert await within_patience(call.read()) is grpc.aio.EOF
+            assert await call.code() is grpc.StatusCode.OK
+
+    async def test_an_unexpected_error_within_an_exchange_is_internal_and_logged(self, caplog):
+        async def handler(requests, call):
+            async def groups():
+                yield [await anext(requests)]
+                raise ZeroDivisionError("a secret detail")
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            call = channel.stream_stream("/test/exchange")()
+            await call.write(b"x")
+            await within_patience(call.read())
+            code, text = await self.refusal_of(call.read())
+            assert (code, "secret" in text) == ("INTERNAL", False)
+        assert any(record.exc_info for record in caplog.records)
+
+    async def test_a_caller_that_gives_an_exchange_up_ends_both_its_ways(self):
+        reading_ended, closed = asyncio.Event(), asyncio.Event()
+
+        async def handler(requests, call):
+            async def read():
+                try:
+                    async for _ in requests:
+                        pass
+                finally:
+                    reading_ended.set()
+
+            async def groups():
+                reading = asyncio.create_task(read())
+                try:
+                    yield [b"hello"]
+                    await asyncio.Event().wait()
+                finally:
+                    reading.cancel()
+                    closed.set()
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            call = channel.stream_stream("/test/exchange")()
+            await call.write(b"x")
+            assert await within_patience(call.read()) == b"hello"
+            call.cancel()
+            await within_patience(closed.wait())
+            await within_patience(reading_ended.wait())
+
+    async def test_a_handler_that_does_not_read_holds_the_caller_back(self):
+        go_on = asyncio.Event()
+        seen = []
+
+        async def handler(requests, call):
+            async def groups():
+                await go_on.wait()
+                async for request in requests:
+                    seen.append(len(request))
+                yield [b"done"]
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            call = channel.stream_stream("/test/exchange")()
+            written = 0
+
+            async def write_all():
+                nonlocal written
+                for _ in range(200):
+                    await call.write(bytes(256 * 1024))
+                    written += 1
+                await call.done_writing()
+
+            writing = asyncio.create_task(write_all())
+            before = -1
+            while written != before:
+                before = written
+                await asyncio.sleep(0.5)
+            assert written < 100, "the caller was let ahead of the handler without a bound"
+            go_on.set()
+            assert await within_patience(call.read()) == b"done"
+            await within_patience(writing)
+        assert seen == [256 * 1024] * 200
+
+    async def test_messages_of_an_exchange_may_be_larger_than_any_window(self):
+        async def handler(requests, call):
+            async def groups():
+                async for request in requests:
+                    yield [request]
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            call = channel.stream_stream("/test/exchange")()
+            for size in (5, 9, 3):
+                request = bytes(size * 1024 * 1024)
+                await call.write(request)
+                assert await within_patience(call.read()) == request
+
+    async def test_many_exchanges_of_one_connection_run_at_once(self):
+        async def handler(requests, call):
+            async def groups():
+                async for request in requests:
+                    yield [request]
+
+            return groups()
+
+        async with self.serving(exchange=handler) as (_, channel):
+            calls = [channel.stream_stream("/test/exchange")() for _ in range(50)]
+            for word in (b"1" * 70_000, b"2" * 300_000):
+                await asyncio.gather(*(call.write(word) for call in calls))
+                replies = await within_patience(asyncio.gather(*(call.read() for call in calls)))
+                assert set(replies) == {word}

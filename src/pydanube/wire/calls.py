@@ -111,9 +111,13 @@ class HandlerTable:
         self._check_free(path)
         self.exchanges[path] = handler
 
-    def _check_free(self, path: str) -> None:
+    def serves(self, path: str) -> bool:
+        """Tell whether there is a handler for `path`."""
         tables = (self.unary, self.direct, self.streams, self.exchanges)
-        assert not any(path in table for table in tables), f"{path} is served twice"
+        return any(path in table for table in tables)
+
+    def _check_free(self, path: str) -> None:
+        assert not self.serves(path), f"{path} is served twice"
 
 
 class Server(Protocol):

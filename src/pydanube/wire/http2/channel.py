@@ -12,9 +12,9 @@ from pydanube.errors import InvalidRequest
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.tasks import TaskScope
-from pydanube.wire.calls import Channel, StatusCode
+from pydanube.wire.calls import ExchangeChannel, StatusCode
 from pydanube.wire.http2.addresses import read_address
-from pydanube.wire.http2.client_calls import ClientCall, StreamCall, UnaryCall
+from pydanube.wire.http2.client_calls import ClientCall, ExchangeCall, StreamCall, UnaryCall
 from pydanube.wire.http2.client_connection import ClientConnection
 from pydanube.wire.http2.grpc_framing import frame_messages
 from pydanube.wire.http2.limits import MIB, Http2Limits
@@ -23,12 +23,13 @@ from pydanube.wire.http2.requests import request_block, write_timeout
 CLIENT_LIMITS: Final = Http2Limits(message_bytes_max=64 * MIB, idle_seconds_max=30.0)
 CALLS_WAITING_MAX: Final = 10_000
 _BLOCKS_KEPT_MAX: Final = 256
+_REQUESTS_PER_TURN: Final = 64
 _CLOSED: Final = "the channel was closed"
 
 _log = get_logger(__name__)
 
 
-class Http2Channel(Channel):
+class Http2Channel(ExchangeChannel):
     """Calls the broker at `url`: http://host:port, https://host:port or host:port.
 
     Calls that find no connection wait for one; when it cannot be made they end as UNAVAILABLE, and
@@ -100,6 +101,30 @@ class Http2Channel(Channel):
         finally:
             del self._running[call]
             call.cancel()
+            self._start_waiting()
+
+    @override
+    async def exchange(
+        self,
+        path: str,
+        requests: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[bytes]:
+        call = ExchangeCall(self._block(path, metadata, None), self._start)
+        self._running[call] = None
+        sending = TaskScope(
+            lambda _, error: call.end(StatusCode.CANCELLED, f"the requests ended early: {error!r}")
+        )
+        try:
+            self._start(call)
+            sending.start(_send_all(call, requests, self._clock), f"requests of {path}")
+            while (reply := await call.next_reply()) is not None:
+                yield reply
+        finally:
+            del self._running[call]
+            call.cancel()
+            await sending.close()
             self._start_waiting()
 
     @override
@@ -201,6 +226,17 @@ class Http2Channel(Channel):
         waiting, self._waiting = self._waiting, deque()
         for call in waiting:
             call.end(StatusCode.UNAVAILABLE, text)
+
+
+async def _send_all(call: ExchangeCall, requests: AsyncIterator[bytes], clock: Clock) -> None:
+    sent = 0
+    async for request in requests:
+        if not await call.send(frame_messages([request])):
+            return
+        sent += 1
+        if sent % _REQUESTS_PER_TURN == 0:
+            await clock.sleep(0)  # Requests that are there at once must not keep others waiting.
+    await call.end_requests()
 
 
 def _cancel(task: asyncio.Task[None]) -> None:

@@ -38,6 +38,10 @@ class ClientCall(CallEvents):
         self._stream = codec.open(self._block, self._payload, self)
 
     @override
+    def requests_sent(self) -> None:
+        """A call with one request has nothing more to say."""
+
+    @override
     def call_ended(self, code: StatusCode, text: str, *, repeatable: bool) -> None:
         self._codec = None
         if repeatable and self._attempts < ATTEMPTS_MAX and not self.ended:
@@ -129,3 +133,42 @@ class StreamCall(ClientCall):
     def _wake(self) -> None:
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
+
+
+class ExchangeCall(StreamCall):
+    """A call with many requests and many replies. It is never repeated: its requests are gone."""
+
+    def __init__(self, block: bytes, repeat: Callable[[ClientCall], None]) -> None:
+        super().__init__(block, b"", repeat)
+        self._attempts = ATTEMPTS_MAX
+        self._may_send = asyncio.Event()
+
+    @override
+    def start(self, codec: ClientCodec) -> None:
+        self._codec = codec
+        self._stream = codec.open_exchange(self._block, self)
+        self._may_send.set()
+
+    async def send(self, payload: bytes) -> bool:
+        """Send one request behind its prefix, once those before are sent; False at the end."""
+        await self._may_send.wait()
+        if self._codec is None or self._stream is None:
+            return False
+        if not self._codec.send_request(self._stream, payload):
+            self._may_send.clear()
+        return True
+
+    async def end_requests(self) -> None:
+        """Say that no more requests follow."""
+        await self._may_send.wait()
+        if self._codec is not None and self._stream is not None:
+            self._codec.end_requests(self._stream)
+
+    @override
+    def requests_sent(self) -> None:
+        self._may_send.set()
+
+    @override
+    def _leave_stream(self) -> None:
+        super()._leave_stream()
+        self._may_send.set()

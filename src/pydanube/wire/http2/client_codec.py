@@ -38,6 +38,9 @@ class CallEvents(Protocol):
     def reply_arrived(self, message: bytes) -> None:
         """Take one message; say `consumed` when it is out of the way."""
 
+    def requests_sent(self) -> None:
+        """Take note that all requests given so far are sent; of calls with a stream of them."""
+
     def call_ended(self, code: StatusCode, text: str, *, repeatable: bool) -> None:
         """Take the end, the last thing told; `repeatable` when the server did not look at it."""
 
@@ -94,6 +97,12 @@ class ClientCodec(Codec[ClientStream]):
 
     def open(self, block: bytes, payload: bytes, events: CallEvents) -> ClientStream:
         """Start a call: its header block, and its one message behind its prefix."""
+        stream = self.open_exchange(block, events)
+        self._write_last_data(stream, payload)
+        return stream
+
+    def open_exchange(self, block: bytes, events: CallEvents) -> ClientStream:
+        """Start a call whose requests follow one by one."""
         assert not self.leaving, "no further call on this connection"
         assert not self.finished, "the connection has ended"
         stream_id = self._next_stream_id
@@ -102,8 +111,22 @@ class ClientCodec(Codec[ClientStream]):
         stream = ClientStream(stream_id, self.peer.initial_window, STREAM_WINDOW_BYTES, events)
         self.streams[stream_id] = stream
         self._write_block(stream_id, block, 0)
-        self._write_last_data(stream, payload)
         return stream
+
+    def send_request(self, stream: ClientStream, payload: bytes) -> bool:
+        """Send one more request behind its prefix; False if some of it has to wait."""
+        if not stream.local_closed:
+            self._write_data(stream, payload)
+        return stream.queue is None
+
+    def end_requests(self, stream: ClientStream) -> None:
+        """Say that no more requests follow; the replies go on."""
+        if not stream.local_closed:
+            self._close_local(stream)
+
+    @override
+    def _drained(self, stream: ClientStream) -> None:
+        stream.events.requests_sent()
 
     def cancel(self, stream: ClientStream) -> None:
         """Give a call up without being told its end; harmless when it has ended."""

@@ -146,7 +146,8 @@ class Codec(Incoming[AnyStream]):
             start, end = unpadded(data, start, end)
         stream = self.streams.get(stream_id)
         if stream is None or stream.remote_closed:
-            self._check_late_frame(stream_id, ErrorCode.STREAM_CLOSED)
+            if not self._was_under_way(stream_id, length):
+                self._check_late_frame(stream_id, ErrorCode.STREAM_CLOSED)
             return
         stream.receive_left -= length
         if stream.receive_left < 0:
@@ -161,6 +162,14 @@ class Codec(Incoming[AnyStream]):
         if self._window.left < 0:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "the peer was not given the room")
         self._write(window_update_frame(0, self._window.refill()))
+
+    def _was_under_way(self, stream_id: int, length: int) -> bool:
+        """Tell whether DATA may have been sent before its sender knew that we reset the stream."""
+        left = self._reset_here.get(stream_id, 0) - max(length, 1)
+        if left < 0:
+            return False
+        self._reset_here[stream_id] = left
+        return True
 
     def _check_late_frame(self, stream_id: int, code: ErrorCode) -> None:
         """Decide on a frame for a stream that is not open to the peer."""

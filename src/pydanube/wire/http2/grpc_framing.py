@@ -66,12 +66,18 @@ class MessageReader:
     def feed(self, data: bytes, start: int, end: int) -> list[bytes]:
         """Take one piece and return the messages it completes."""
         messages: list[bytes] = []
+        view = memoryview(data)
         while start < end:
             if self._missing is None:
                 start = self._feed_prefix(data, start, end)
+            elif self._missing <= end - start and not self._body:
+                # All of it is here: it need not be gathered first.
+                messages.append(self._finish(data[start : start + self._missing]))
+                start += self._missing
+                self._missing = None
             else:
                 taken = min(self._missing, end - start)
-                self._body += data[start : start + taken]
+                self._body += view[start : start + taken]
                 self._missing -= taken
                 start += taken
             if self._missing == 0:
@@ -95,8 +101,11 @@ class MessageReader:
     def _take(self) -> bytes:
         body, self._body = self._body, bytearray()
         self._missing = None
+        return self._finish(bytes(body))
+
+    def _finish(self, body: bytes) -> bytes:
         if not self._compressed:
-            return bytes(body)
+            return body
         if self._encoding != GZIP:
             raise CallRefused(StatusCode.INTERNAL, "a compressed message names no grpc-encoding")
         return unpack(body, *self._limits)

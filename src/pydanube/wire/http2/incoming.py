@@ -60,7 +60,8 @@ class Incoming(Outgoing[AnyStream]):
         self._preface = preface
         self._cut = CutFrame(HANDSHAKE_BYTES_MAX - len(PREFACE) - HEADER_BYTES)
         self._is_cut = False
-        self._reset_here: dict[int, None] = {}
+        self._reset_here: dict[int, int] = {}
+        """Streams we have reset, and what their peers may have sent before they knew."""
         self._block_stream_id = 0
         self._block_flags = 0
         self._block = bytearray()
@@ -147,7 +148,8 @@ class Incoming(Outgoing[AnyStream]):
         self._write(reset_frame(stream_id, code))
         if len(self._reset_here) >= RESETS_REMEMBERED_MAX:
             del self._reset_here[next(iter(self._reset_here))]
-        self._reset_here[stream_id] = None
+        stream = self.streams.get(stream_id)
+        self._reset_here[stream_id] = 0 if stream is None else stream.receive_left
 
     def fail(self, fault: ConnectionFault) -> None:
         """Give the connection up: GOAWAY, and not a byte more is read."""

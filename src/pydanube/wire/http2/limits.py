@@ -41,6 +41,17 @@ class Http2Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     stream_window_bytes: Annotated[
         int, Meta(ge=65_535, le=2**31 - 1, description="What a call may send unasked.")
     ] = 64 * KIB
+    exchange_window_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_535,
+            le=2**31 - 1,
+            description="What a call with a stream of requests may send ahead of its handler.",
+        ),
+    ] = 2 * MIB
+    exchange_bytes_max: Annotated[
+        int, Meta(ge=1, description="What all such calls may send ahead beyond their first window.")
+    ] = 32 * MIB
     connection_window_bytes: Annotated[
         int, Meta(ge=65_535, le=2**31 - 1, description="What all calls may send unasked.")
     ] = 16 * MIB

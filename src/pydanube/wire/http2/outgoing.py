@@ -94,6 +94,14 @@ class Outgoing(Generic[AnyStream]):
         stream.ending = b""
         self._write_data(stream, payload)
 
+    def _close_local(self, stream: AnyStream) -> None:
+        """End our side without trailers, after what is queued."""
+        stream.local_closed = True
+        stream.ending = b""
+        if stream.queue is None:
+            self._write(FRAME_HEADER.pack(DATA, END_STREAM, stream.id))
+            self._finish(stream)
+
     def _end(self, stream: AnyStream, trailers: bytes) -> None:
         """End our side with trailers, after what is queued."""
         stream.local_closed = True

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from typing_extensions import override
@@ -15,12 +16,12 @@ from pydanube.wire.calls import (
     DirectHandler,
     HandlerTable,
     StatusCode,
-    StreamHandler,
     UnaryHandler,
 )
 from pydanube.wire.http2.deadlines import Deadlines
 from pydanube.wire.http2.limits import KIB, Http2Limits
-from pydanube.wire.http2.server_codec import ServerApplication, ServerCodec
+from pydanube.wire.http2.server_codec import ServerCodec
+from pydanube.wire.http2.server_exchanges import ServerApplication
 from pydanube.wire.http2.server_replies import ServerStream
 
 UNEXPECTED: Final = "the broker failed to carry out the call; its log says why"
@@ -29,6 +30,42 @@ _BYTES_PER_TURN: Final = 256 * KIB
 """A stream handler that never waits is made to, after so much, so that others get their turn."""
 
 _log = get_logger(__name__)
+
+
+class Inbox(AsyncIterator[bytes]):
+    """The requests of an exchange, for the one task that iterates over them."""
+
+    def __init__(self, codec: ServerCodec, stream: ServerStream) -> None:
+        self._codec = codec
+        self._stream = stream
+        self._requests: deque[bytes] = deque()
+        self._ended = False
+        self._arrival: asyncio.Future[None] | None = None
+
+    @override
+    async def __anext__(self) -> bytes:
+        while not self._requests:
+            if self._ended:
+                raise StopAsyncIteration
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        request = self._requests.popleft()
+        self._codec.consumed(self._stream, request)
+        return request
+
+    def put(self, request: bytes) -> None:
+        """Take a request that has arrived."""
+        self._requests.append(request)
+        self._wake()
+
+    def end(self) -> None:
+        """Let the iteration end after what is here."""
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
 
 class ServerCalls(ServerApplication):
@@ -72,9 +109,31 @@ class ServerCalls(ServerApplication):
             self._scope.start(self._run_unary(head.unary, stream, message), head.call.path)
         else:
             assert head.stream is not None, "a request without a handler was refused before"
-            self._scope.start(self._run_stream(head.stream, stream, message), head.call.path)
-        if head.timeout_ms is not None and not stream.local_closed:
-            self._deadlines.add(stream.id, stream.started_ms + head.timeout_ms)
+            answer = partial(head.stream, message, head.call)
+            self._scope.start(self._run_stream(answer, stream), head.call.path)
+        self._set_deadline(stream)
+
+    @override
+    def exchange_began(self, stream: ServerStream) -> None:
+        head = stream.head
+        assert head.exchange is not None, "an exchange has a handler"
+        stream.inbox = inbox = Inbox(self.codec, stream)
+        answer = partial(head.exchange, inbox, head.call)
+        self._scope.start(self._run_stream(answer, stream), head.call.path)
+        self._set_deadline(stream)
+
+    @override
+    def exchange_request(self, stream: ServerStream, message: bytes) -> None:
+        stream.inbox.put(message)
+
+    @override
+    def exchange_requests_ended(self, stream: ServerStream) -> None:
+        stream.inbox.end()
+
+    def _set_deadline(self, stream: ServerStream) -> None:
+        timeout_ms = stream.head.timeout_ms
+        if timeout_ms is not None and not stream.local_closed:
+            self._deadlines.add(stream.id, stream.started_ms + timeout_ms)
             self._set_timer()
 
     def _call_directly(self, handler: DirectHandler, stream: ServerStream, message: bytes) -> None:
@@ -90,10 +149,10 @@ class ServerCalls(ServerApplication):
         await self._guard(stream, answer)
 
     async def _run_stream(
-        self, handler: StreamHandler, stream: ServerStream, message: bytes
+        self, begin: Callable[[], Awaitable[AsyncIterator[Sequence[bytes]]]], stream: ServerStream
     ) -> None:
         async def answer() -> None:
-            groups = await handler(message, stream.head.call)
+            groups = await begin()
             try:
                 await self._send_all(stream, groups)
             finally:

@@ -1,41 +1,24 @@
 """The server's end of a connection: requests in, replies out, no I/O."""
 
 from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
 from typing_extensions import override
 
 from pydanube.wire.calls import CallRefused, HandlerTable, StatusCode
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
-from pydanube.wire.http2.flow import LargeRequests
-from pydanube.wire.http2.frames import window_update_frame
 from pydanube.wire.http2.grpc_framing import PREFIX, PREFIX_BYTES, MessageReader
 from pydanube.wire.http2.header_blocks import HeaderBlocks
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.requests import MalformedHeaders, check_trailers
+from pydanube.wire.http2.server_exchanges import Exchanges, ServerApplication
 from pydanube.wire.http2.server_heads import head_builder
-from pydanube.wire.http2.server_replies import Replies, ServerStream
+from pydanube.wire.http2.server_replies import ServerStream
 
 SKIPPED_RANGES_MAX: Final = 16
 
 
-class ServerApplication(Protocol):
-    """Whom the codec tells what happened."""
-
-    def request_arrived(self, stream: ServerStream, message: bytes) -> None:
-        """Take a whole request; it must be answered sooner or later, and may be at once."""
-
-    def caller_gone(self, stream: ServerStream) -> None:
-        """Stop working for a call: nobody waits for the answer."""
-
-    def stream_drained(self, stream: ServerStream) -> None:
-        """Go on with a call whose messages have all been sent."""
-
-    def output_ready(self) -> None:
-        """Write `out` soon: something has come into it outside of `receive`."""
-
-
-class ServerCodec(Replies):
+class ServerCodec(Exchanges):
     """Serves a handler table's calls to one peer.
 
     A request is handed over when it is whole. What a peer can make us hold is bounded by the
@@ -50,18 +33,13 @@ class ServerCodec(Replies):
         application: ServerApplication,
         now_ms: int,
     ) -> None:
-        super().__init__(limits, now_ms, application.output_ready)
-        self.requests = 0
-        """How many whole requests have arrived."""
-        self._application = application
+        super().__init__(limits, application, now_ms)
         self._opened_ms = now_ms
         self._slow_since_ms: int | None = None
         self._last_stream_id = 0
         self._skipped: deque[range] = deque(maxlen=SKIPPED_RANGES_MAX)
         """Streams the peer left out; they count as closed, but using one is another fault."""
         self._blocks = HeaderBlocks(limits.header_list_bytes_max, head_builder(table, peer))
-        self._large = LargeRequests(limits.large_request_bytes_max)
-        self._held_bytes = 0
         self._message_bytes_max = limits.message_bytes_max
 
     @property
@@ -100,6 +78,8 @@ class ServerCodec(Replies):
             stream.remote_closed = True
         if head.refusal is not None:
             self._answer_without_message(stream, head.refusal)
+        elif head.exchange is not None:
+            self._begin_exchange(stream, end_stream)
         elif end_stream:
             self._request_ended(stream)
 
@@ -155,6 +135,10 @@ class ServerCodec(Replies):
             stream.length_left -= end - start
             if stream.length_left < 0:
                 raise StreamFault(stream.id, ErrorCode.PROTOCOL_ERROR, "content-length is exceeded")
+        if stream.head.exchange is not None:
+            if not stream.local_closed:
+                self._exchange_data(stream, data, start, end)
+            return
         if stream.head.is_grpc:
             self._piece_arrived(stream, data, start, end)
         if stream.local_closed:
@@ -188,16 +172,13 @@ class ServerCodec(Replies):
             self._large.ask(stream.id, reader.missing_bytes - stream.receive_left)
             self._give_windows()
 
-    def _give_windows(self) -> None:
-        for stream_id, count in self._large.give():
-            self.streams[stream_id].receive_left += count
-            self._write(window_update_frame(stream_id, count))
-
     def _request_ended(self, stream: ServerStream) -> None:
         if stream.length_left:
             raise StreamFault(stream.id, ErrorCode.PROTOCOL_ERROR, "content-length is not reached")
         message, stream.message = stream.message, None
-        if not stream.head.is_grpc:
+        if stream.head.exchange is not None:
+            self._end_requests(stream)
+        elif not stream.head.is_grpc:
             self._answer_not_grpc(stream)
         elif message is None or (stream.reader is not None and stream.reader.held_bytes):
             self.refuse(stream, StatusCode.INTERNAL, "the request holds no whole message")
@@ -205,15 +186,6 @@ class ServerCodec(Replies):
             self._release_request(stream)
             self.requests += 1
             self._application.request_arrived(stream, message)
-
-    @override
-    def _release_request(self, stream: ServerStream) -> None:
-        if stream.reader is not None:
-            stream.reader = None
-            self._held_bytes -= stream.held_bytes
-            stream.held_bytes = 0
-            self._large.end(stream.id)
-            self._give_windows()
 
     @override
     def _gone(self, stream: ServerStream, code: int | None) -> None:
@@ -261,12 +233,6 @@ class ServerCodec(Replies):
             if self.streams:
                 raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a request takes too long")
             self.leave("nothing was asked for")
-
-    def _check_requests(self) -> None:
-        started_ms_min = self._now_ms - self.limits.request_seconds_max * 1000
-        for stream in self.streams.values():
-            if not stream.remote_closed and stream.started_ms < started_ms_min:
-                raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a request takes too long")
 
     def _check_reader(self) -> None:
         """Give up on a peer that has left the transport, or too many replies, unread for long."""

@@ -7,6 +7,7 @@ from msgspec import Struct
 from pydanube.wire.calls import (
     Call,
     DirectHandler,
+    ExchangeHandler,
     HandlerTable,
     StatusCode,
     StreamHandler,
@@ -28,6 +29,7 @@ class ServerHead(Struct, frozen=True, kw_only=True):
     direct: DirectHandler | None = None
     unary: UnaryHandler | None = None
     stream: StreamHandler | None = None
+    exchange: ExchangeHandler | None = None
     refusal: bytes | None = None
     """The header block of the answer, when no handler can give one."""
 
@@ -47,6 +49,7 @@ def head_builder(table: HandlerTable, peer: str) -> Callable[[Sequence[Field]], 
             direct=table.direct.get(path),
             unary=table.unary.get(path),
             stream=table.streams.get(path),
+            exchange=table.exchanges.get(path) if request.is_grpc else None,
             refusal=_refusal(table, request),
         )
 
@@ -57,7 +60,7 @@ def _refusal(table: HandlerTable, request: RequestHead) -> bytes | None:
     path = request.path
     if not request.is_grpc:
         return None
-    if path not in table.direct and path not in table.unary and path not in table.streams:
+    if not table.serves(path):
         return refusal_block(StatusCode.UNIMPLEMENTED, f"there is no method {path}")
     if request.encoding not in (IDENTITY, GZIP):
         encoding = request.encoding.decode("latin-1")

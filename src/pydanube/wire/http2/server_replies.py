@@ -55,10 +55,13 @@ class ServerStream(Stream, Reply):
         "head",
         "headers_sent",
         "held_bytes",
+        "inbox",
         "length_left",
         "message",
         "simple",
         "started_ms",
+        "unread_bytes",
+        "window_bytes",
         "work",
     )
 
@@ -76,8 +79,12 @@ class ServerStream(Stream, Reply):
         self.held_bytes = 0
         self.length_left: int | None = None
         """What content-length promised and DATA has not brought yet."""
+        self.window_bytes = receive_left
+        self.unread_bytes = 0
+        """Of an exchange: how far its caller may be ahead, and by how much it is."""
         self.work: Any = None
         self.drained: Any = None
+        self.inbox: Any = None
         """The task that works for the call, and what it waits for: the driver's own."""
 
     @override
