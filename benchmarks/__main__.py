@@ -238,6 +238,24 @@ def restart(bench: Bench) -> None:
             )
 
 
+def broker_inside(bench: Bench) -> None:
+    """Start to first acknowledgement of a broker in the process of its user, imports done."""
+    import pydanube
+    import pydanube.testing.broker
+    from pydanube.wire.http2 import engine as _  # What the broker would import when it starts.
+
+    async def publish(url: str) -> None:
+        async with pydanube.connect(url) as link, link.producer("/default/first") as producer:
+            await producer.send(b"first")
+
+    for turn in ("first in the process", "second"):
+        started = time.perf_counter()
+        with pydanube.Broker(engine=bench.engine) as broker:
+            asyncio.run(publish(broker.url))
+            seconds = time.perf_counter() - started
+        row("in-process broker, first ack", f"{seconds * 1000:.0f} ms", f"{turn}; target: 100 ms")
+
+
 FIGURES: dict[str, Callable[[Bench], None]] = {
     each.__name__: each
     for each in (
@@ -249,6 +267,7 @@ FIGURES: dict[str, Callable[[Bench], None]] = {
         idle_memory,
         many_topics,
         restart,
+        broker_inside,
     )
 }
 

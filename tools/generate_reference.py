@@ -317,7 +317,7 @@ imported from `pydanube` and derive from `pydanube.DanubeError`.
 def _python_entry(name: str, thing: Callable[..., object]) -> str:
     text = f"## {name}\n"
     # Other classes are not made by hand: a client makes producers, a consumer makes messages.
-    if not isinstance(thing, type) or thing is pydanube.RetryPolicy:
+    if not isinstance(thing, type) or thing in (pydanube.Broker, pydanube.RetryPolicy):
         text += f"\n```text\n{name}{_signature(thing)}\n```\n"
     text += f"\n{inspect.getdoc(thing)}\n"
     if not isinstance(thing, type):

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
         Unavailable,
         WrongBroker,
     )
+    from pydanube.testing.broker import Broker
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
     "AlreadyExists",
+    "Broker",
     "Client",
     "Conflict",
     "Consumer",
@@ -52,6 +54,7 @@ __all__ = [
 ]
 
 _FOUND_IN = {
+    "Broker": "pydanube.testing.broker",
     "Client": "pydanube.client.client",
     "Consumer": "pydanube.client.consumer",
     "Producer": "pydanube.client.producer",

@@ -10,11 +10,17 @@ _Result = TypeVar("_Result")
 
 def run(main: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a program on the fastest event loop that is installed."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return the fastest event loop that is installed."""
     try:
         import uvloop
     except ImportError:  # There is none for Windows.
-        return asyncio.run(main)
-    return uvloop.run(main)
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 class StopSignals:
