@@ -21,6 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 ALONE = ("integration", "simulation", "e2e")
 NO_TESTS = ("support", "__pycache__")
+PROTOCOL = "tests/integration/protocol"
+"""Hundreds of small brokers that mostly wait: they run many at a time."""
+ELSEWHERE = {"integration": (f"--ignore={PROTOCOL}",)}
 
 ALLOWED_SKIPS: tuple[str, ...] = (
     "h2spec cannot be built",
@@ -73,8 +76,12 @@ def plan(arguments: list[str]) -> list[tuple[str, list[str]]]:
         return [("chosen", arguments)]
     folders = sorted(path.name for path in (ROOT / "tests").iterdir() if path.is_dir())
     quick = [f"tests/{name}" for name in folders if name not in (*ALONE, *NO_TESTS)]
-    alone = [(name, [f"tests/{name}", *arguments]) for name in ALONE if name in folders]
-    return [("quick", [*quick, "-n", "2", *arguments]), *alone]
+    alone = [(name, [f"tests/{name}", *ELSEWHERE.get(name, ()), *arguments]) for name in ALONE]
+    return [
+        ("quick", [*quick, "-n", "2", *arguments]),
+        ("protocol", [PROTOCOL, "-n", "4", *arguments]),
+        *((name, options) for name, options in alone if name in folders),
+    ]
 
 
 def run_stage(name: str, options: list[str]) -> Result:

@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from tests.support.broker_process import BrokerProcess
 
-ENGINES = ["grpcio"]
+ENGINES = ["http2", "grpcio"]
 
 
 @pytest.fixture(scope="module", params=ENGINES)

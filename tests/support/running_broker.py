@@ -29,7 +29,7 @@ class RunningBroker:
         directory: Path,
         settings: dict[str, Any] | None = None,
         *,
-        engine: str = "grpcio",
+        engine: str = "http2",
     ) -> None:
         self.directory = directory
         self._settings = {**_ANY_PORTS, **(settings or {})}

@@ -18,6 +18,9 @@ from pydanube.runtime.threads import WorkerThreads
 from pydanube.wire.calls import Engine, HandlerTable, Server
 from pydanube.wire.danube.reflection import Reflection
 
+DEFAULT_ENGINE = "http2"
+REQUEST_BYTES_MAX = 64 * 1024 * 1024
+"""Far above the usual policy, so that it is the policy which refuses a message, and says so."""
 GRACE_SECONDS = 5.0
 """How long calls that are under way may take to end when the broker stops."""
 LAST_CALLS_SECONDS = 0.1
@@ -47,7 +50,7 @@ class BrokerServer:
         machine: Machine | None = None,
     ) -> "BrokerServer":
         """Listen, recover and serve. DanubeError says why it cannot; then nothing is left over."""
-        server = cls(config, machine or this_machine(), engine or engine_named("grpcio"))
+        server = cls(config, machine or this_machine(), engine or engine_named(DEFAULT_ENGINE))
         try:
             await server._serve()
         except BaseException:
@@ -158,15 +161,16 @@ def engine_named(name: str) -> Engine:
         return GrpcioEngine()
     if name == "http2":
         from pydanube.wire.http2.engine import Http2Engine
+        from pydanube.wire.http2.limits import Http2Limits
 
-        return Http2Engine()
+        return Http2Engine(limits=Http2Limits(message_bytes_max=REQUEST_BYTES_MAX))
     raise InvalidRequest(f"there is no engine {name!r}; there are http2 and grpcio")
 
 
 def run_broker(
     config: BrokerConfig,
     *,
-    engine: str = "grpcio",
+    engine: str = DEFAULT_ENGINE,
     log_format: LogFormat = "text",
     log_level: LogLevel = "info",
 ) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--engine",
     type=click.Choice(["http2", "grpcio"]),
-    default="grpcio",
+    default="http2",
     show_default=True,
     help="What carries the calls.",
 )

@@ -7,8 +7,11 @@ import pytest
 from pydanube.wire.calls import StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from tests.integration.protocol.conftest import BOTH_ENGINES
 from tests.support.raw_client import CONSUMER, PRODUCER, RawClient
 from tests.support.running_broker import RunningBroker
+
+pytestmark = BOTH_ENGINES
 
 TOPIC = "/default/orders"
 CLOSE_WAIT_SECONDS = 6.0

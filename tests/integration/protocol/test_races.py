@@ -7,6 +7,7 @@ import pytest
 from pydanube.wire.calls import CallRefused, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
+from tests.integration.protocol.conftest import BOTH_ENGINES
 from tests.support.raw_client import (
     SHARED,
     RawClient,
@@ -15,6 +16,8 @@ from tests.support.raw_client import (
     producer_request,
 )
 from tests.support.running_broker import RunningBroker
+
+pytestmark = BOTH_ENGINES
 
 TOPIC = "/default/orders"
 

@@ -5,12 +5,14 @@ import asyncio
 import grpc
 import pytest
 
-from pydanube.model.ids import stable_consumer_id, stable_producer_id
 from pydanube.wire.calls import CallRefused, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from tests.integration.protocol.conftest import BOTH_ENGINES
 from tests.support.raw_client import CONSUMER, EXCLUSIVE, PRODUCER, SHARED, RawClient
 from tests.support.running_broker import RunningBroker
+
+pytestmark = BOTH_ENGINES
 
 TOPIC = "/default/orders"
 BOTH = pytest.mark.parametrize("reliable", [True, False], ids=["reliable", "best-effort"])
@@ -113,13 +115,6 @@ async def test_ids_are_accepted_after_a_restart_by_every_call(
     assert await stream.payloads(1) == [b"after"]
     assert await client.subscribe(TOPIC) == consumer
     assert await client.create_producer(TOPIC, reliable=reliable) == producer
-
-
-def test_ids_are_between_1_and_2_to_the_53_for_every_name() -> None:
-    ids = [stable_producer_id(TOPIC, f"p{n}") for n in range(2000)]
-    ids += [stable_consumer_id(TOPIC, "s", f"c{n}") for n in range(2000)]
-    assert len(set(ids)) == 4000
-    assert all(1 <= each < 2**53 for each in ids)
 
 
 async def test_a_consumer_deleted_with_its_topic_has_its_id_again_on_the_next(

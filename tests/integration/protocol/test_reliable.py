@@ -395,7 +395,7 @@ async def test_the_dispatch_rate_delays_messages_and_drops_none(
     producer = await client.create_producer(TOPIC)
     await client.set_window(TOPIC, 1000)
     consumer = await client.subscribe(TOPIC, kind=kind)
-    await publish(client, producer, numbers(80))
     started = time.monotonic()
+    await publish(client, producer, numbers(80))
     assert await client.open(consumer).offsets(80) == list(range(80))
     assert time.monotonic() - started >= 0.4
