@@ -17,6 +17,7 @@ from tests.support.workloads import (
     delete_topic,
     send,
     subscribe,
+    unsubscribe,
 )
 
 TOPIC = "/default/churned"
@@ -50,15 +51,36 @@ class Churner:
 
     async def _one_life(self, life: int) -> None:
         await self._create()
-        consumer = await self._certainly(
-            lambda: subscribe(
-                self._channel, TOPIC, SUBSCRIPTION, "churner", "Shared", start="latest"
-            )
-        )
+        consumer = await self._subscribe("latest")
         acknowledged = await self._publish(life)
         await self._read(life, consumer, acknowledged)
         await self._wait_for_echoes()
+        if self._ground.chance(2):
+            # A subscription knows as little of its earlier lives as a topic: all comes again.
+            await self._unsubscribe()
+            await self._read(life, await self._subscribe("earliest"), acknowledged)
+            await self._wait_for_echoes()
         await self._delete()
+
+    async def _subscribe(self, start: str) -> int:
+        return await self._certainly(
+            lambda: subscribe(self._channel, TOPIC, SUBSCRIPTION, "churner", "Shared", start=start)
+        )
+
+    async def _unsubscribe(self) -> None:
+        while True:
+            try:
+                await unsubscribe(self._admin, TOPIC, SUBSCRIPTION)
+            except CallRefused as refused:
+                if refused.code is StatusCode.NOT_FOUND:
+                    break  # An earlier call has done it.
+                if refused.code is not StatusCode.FAILED_PRECONDITION:
+                    self._uncertain = True
+                # Or its consumer has not been missed yet.
+                await self._ground.pause(0.1, 1.0)
+            else:
+                break
+        await self._wait_for_echoes()
 
     async def _create(self) -> None:
         while True:

@@ -448,6 +448,11 @@ async def subscribe(
     return reply.consumer_id
 
 
+async def unsubscribe(channel: Channel, topic: str, subscription: str) -> None:
+    request = admin.SubscriptionRequest(topic=topic, subscription=subscription)
+    await invoke(channel, services.UNSUBSCRIBE, request, timeout_seconds=CALL_SECONDS)
+
+
 async def ack(channel: Channel, message: api.StreamMessage, subscription: str) -> None:
     request = api.AckRequest(
         request_id=message.request_id, msg_id=message.msg_id, subscription_name=subscription
