@@ -10,6 +10,7 @@ our own channel, and h2load where it is installed (it measures the server, not t
 import argparse
 import asyncio
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -31,12 +32,45 @@ ENGINES: dict[str, type[Engine]] = {"http2": Http2Engine, "grpcio": GrpcioEngine
 IN_FLIGHT = (1, 32, 256)
 
 
-async def serve(engine: str) -> None:
+async def serve(engine: str, certificate: str | None) -> None:
     table = HandlerTable()
     table.add_direct(PATH, lambda request, call, reply: reply.send(REPLY))
-    server = await ENGINES[engine]().serve(table, "127.0.0.1", 0)
+    carrier = ENGINES[engine]() if certificate is None else Http2Engine(tls=context(certificate))
+    server = await carrier.serve(table, "127.0.0.1", 0)
     print(server.port, flush=True)
     await asyncio.Event().wait()
+
+
+def context(certificate: str) -> ssl.SSLContext:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    return tls
+
+
+def make_certificate(folder: str) -> str:
+    """Return a file with a key and a certificate nobody should trust."""
+    path = f"{folder}/both.pem"
+    name = ["-subj", "/CN=localhost", "-days", "1"]
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            *name,
+            "-keyout",
+            f"{folder}/key.pem",
+            "-out",
+            f"{folder}/certificate.pem",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    parts = [Path(folder, each).read_text() for each in ("key.pem", "certificate.pem")]
+    Path(path).write_text("".join(parts))
+    return path
 
 
 async def call(port: int, in_flight: int, payload: bytes, seconds: float) -> int:
@@ -56,13 +90,15 @@ async def call(port: int, in_flight: int, payload: bytes, seconds: float) -> int
     return answered
 
 
-def call_by_h2load(port: int, in_flight: int, payload: bytes, seconds: float) -> int:
+def call_by_h2load(
+    port: int, in_flight: int, payload: bytes, seconds: float, scheme: str = "http"
+) -> int:
     """Do the same with h2load, in ever longer runs until one fills half of the time."""
     with tempfile.TemporaryDirectory() as folder:
         body = Path(folder, "body")
         body.write_bytes(frame_messages([payload]))
         headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-        url = f"http://127.0.0.1:{port}{PATH}"
+        url = f"{scheme}://127.0.0.1:{port}{PATH}"
         started, count, answered = time.perf_counter(), 1_000, 0
         while True:
             shape = ["-c", "1", "-m", str(in_flight), "-n", str(count), "-d", str(body)]
@@ -95,6 +131,31 @@ def measure(engine: str, payload: bytes, seconds: float) -> None:
         process.wait()
 
 
+def measure_tls(payload: bytes, seconds: float) -> None:
+    """The same over TLS, by h2load: grpcio's engine has no TLS to compare with."""
+    if not shutil.which("h2load") or not shutil.which("openssl"):
+        print("http2 over TLS: not run, h2load or openssl is missing")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--serve", "http2", "--certificate"]
+        process = subprocess.Popen(
+            [*command, make_certificate(folder)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline())
+            for in_flight in IN_FLIGHT:
+                figures = timed(
+                    process.pid,
+                    lambda n: call_by_h2load(port, n, payload, seconds, "https"),
+                    in_flight,
+                )
+                show("TLS", "h2load", in_flight, *figures)
+        finally:
+            process.terminate()
+            process.wait()
+
+
 def timed(pid: int, run, in_flight: int) -> tuple[float, float]:
     """Return calls per second and microseconds of the server's CPU per call."""
     run(in_flight)  # So that both ends are warm.
@@ -118,12 +179,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--payload", type=int, default=1024)
     parser.add_argument("--serve", choices=ENGINES)
+    parser.add_argument("--certificate", help="serve over TLS with this key and certificate")
     options = parser.parse_args()
     if options.serve:
-        uvloop.run(serve(options.serve))
+        uvloop.run(serve(options.serve, options.certificate))
         return
     for engine in ENGINES:
         measure(engine, bytes(options.payload), options.seconds)
+    measure_tls(bytes(options.payload), options.seconds)
 
 
 if __name__ == "__main__":
