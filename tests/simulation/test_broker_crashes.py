@@ -29,7 +29,7 @@ from tests.support.history import History
 from tests.support.operators import set_failure_policy
 from tests.support.recorded_channel import ClientMemory, RecordedChannel, value_of
 from tests.support.table_channel import TableChannel
-from tests.support.workloads import (
+from tests.support.wire_calls import (
     ack,
     create_producer,
     create_topic,

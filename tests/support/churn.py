@@ -9,8 +9,7 @@ from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from tests.support.checkers import Violation
 from tests.support.recorded_channel import value_of
-from tests.support.workloads import (
-    Ground,
+from tests.support.wire_calls import (
     ack,
     create_producer,
     create_topic,
@@ -19,6 +18,7 @@ from tests.support.workloads import (
     subscribe,
     unsubscribe,
 )
+from tests.support.workloads import Ground
 
 TOPIC = "/default/churned"
 SUBSCRIPTION = "reader"

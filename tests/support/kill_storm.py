@@ -14,15 +14,8 @@ from tests.support.checkers import Evidence, Violation, WatchedSubscription, fin
 from tests.support.history import History
 from tests.support.operators import set_failure_policy, until_done
 from tests.support.recorded_channel import ClientMemory, RecordedChannel
-from tests.support.workloads import (
-    Ground,
-    RawConsumer,
-    RawProducer,
-    Temper,
-    create_producer,
-    create_topic,
-    send,
-)
+from tests.support.wire_calls import create_producer, create_topic, send
+from tests.support.workloads import Ground, RawConsumer, RawProducer, Temper
 
 TOPIC = "/default/orders"
 KEYS = [f"key-{number}" for number in range(7)]

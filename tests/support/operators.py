@@ -10,7 +10,8 @@ from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.services import invoke
 from tests.support.plans import SubscriptionPlan
-from tests.support.workloads import CALL_SECONDS, Ground
+from tests.support.wire_calls import CALL_SECONDS
+from tests.support.workloads import Ground
 
 
 class Reconfigurer:

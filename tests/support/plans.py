@@ -1,6 +1,6 @@
 """What a world consists of, drawn by seed: topics, clients, policies, limits. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -100,6 +100,12 @@ class TopicPlan:
         if self.partitions is None:
             return [self.name]
         return [partition_name(self.name, index) for index in range(self.partitions)]
+
+    def each_subscription(self) -> Iterator[tuple[str, SubscriptionPlan]]:
+        """Return every subscription of every partition, with the partition's name."""
+        for name in self.topics:
+            for subscription in self.subscriptions:
+                yield name, subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,69 +8,41 @@ part of what happened. The same seed does the same steps, in every process.
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from traceback import format_exception
 from typing import Any
 
-from pydanube.broker.servicers import consumer as consumer_servicer
-from pydanube.client.brokers import Surroundings
-from pydanube.client.client import Client
-from pydanube.client.retry import RetryPolicy
-from pydanube.dispatch import key_shared
 from pydanube.model.policies import FailurePolicy
 from pydanube.runtime.randomness import Randomness, SeededRandomness
-from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.runtime.simulation.loop import run_simulated
 from pydanube.runtime.simulation.network import SimulatedNetwork
-from pydanube.storage.journal import survey
-from pydanube.subscriptions.subscription import Subscription
-from pydanube.topics import catalog, gathering
 from pydanube.wire.calls import CallRefused, Channel
 from tests.support.broker_machine import (
     ADMIN_PORT,
-    CLIENT_PORT,
-    HOST,
     BrokerMachine,
     simulated_config,
 )
 from tests.support.checkers import Evidence, Violation, find_violations, unsettled
-from tests.support.churn import Churner
 from tests.support.history import History
 from tests.support.nemesis import Faults, Nemesis
 from tests.support.operators import (
-    Reconfigurer,
     create_partitioned_topic,
     set_failure_policy,
     until_done,
 )
-from tests.support.plain_engine import PlainChannel
 from tests.support.plans import (
     CLIENT_HOSTS,
     DEAD_LETTERS,
-    ConsumerPlan,
-    Limits,
-    ProducerPlan,
     SubscriptionPlan,
     TopicPlan,
     WorldPlan,
     draw_plan,
-    pick,
 )
-from tests.support.recorded_channel import ClientMemory, RecordedChannel
-from tests.support.workloads import (
-    ClientConsumer,
-    ClientProducer,
-    Ground,
-    RawConsumer,
-    RawProducer,
-    Temper,
-    create_producer,
-    create_topic,
-    send,
-)
+from tests.support.population import AUDIT, Population
+from tests.support.shrunken import shrunken
+from tests.support.wire_calls import create_producer, create_topic, send
 
 DRAIN_SECONDS_MAX = 400.0
 SETUP_SECONDS_MAX = 60.0
@@ -78,7 +50,6 @@ PUBLISH_SECONDS_MAX = 1_000.0
 SECONDS_MAX = 5_000.0
 STEPS_MAX = 400_000
 TRACE_SHOWN = 120
-AUDIT = "audit"
 _STALL_SECONDS = 8.0
 
 REPLAY = (
@@ -121,7 +92,6 @@ class World:
         self.plan = plan or draw_plan(self._chance("plan"))
         self.outcome = Outcome(seed)
         self._history = History(note=self._note)
-        self._memories: dict[str, ClientMemory] = {}
         self._evidence = Evidence(self._history, calm=not self._faults.any)
         self._ends: dict[str, int] = {}
         self._clients: list[asyncio.Task[Any]] = []
@@ -164,8 +134,9 @@ class World:
         self._network = SimulatedNetwork(
             self._chance("network"), connect_seconds=5.0, stall_seconds=_STALL_SECONDS
         )
-        for name in CLIENT_HOSTS:
-            self._network.host(name)
+        self._people = Population(
+            self.seed, self._network, self._history, restless=self._faults.any
+        )
         self._machine = BrokerMachine(
             simulated_config(
                 file_bytes_max=limits.file_bytes_max,
@@ -226,7 +197,7 @@ class World:
         producers = self._start_producers()
         churner = self._start_churner()
         if self.plan.reconfigures:
-            self._start(self._reconfigurer().run(), "reconfigurer")
+            self._start(self._people.reconfigurer(self.plan).run(), "reconfigurer")
         async with asyncio.timeout(PUBLISH_SECONDS_MAX):
             await self._nemesis.run(self.plan.seconds)
             await asyncio.gather(*producers)
@@ -250,10 +221,10 @@ class World:
     # Setting up.
 
     async def _create_topics(self) -> None:
-        admin = self._channel("operator", ADMIN_PORT)
+        admin = self._people.channel("operator", ADMIN_PORT)
         for topic in self.plan.topics:
             await until_done(partial(_create_topic, admin, topic))
-            for name, subscription in self._subscriptions_of(topic):
+            for name, subscription in topic.each_subscription():
                 if subscription.policy is not None:
                     await self._set_policy(admin, name, subscription, subscription.policy)
         if self.plan.creates_dead_letters:
@@ -265,22 +236,17 @@ class World:
     ) -> None:
         await until_done(lambda: set_failure_policy(admin, topic, subscription.name, policy))
 
-    def _subscriptions_of(self, topic: TopicPlan) -> Iterator[tuple[str, SubscriptionPlan]]:
-        for name in topic.topics:
-            for subscription in topic.subscriptions:
-                yield name, subscription
-
     async def _let_consumers_in(self) -> None:
         arrivals = []
         for topic in self.plan.topics:
-            for name, subscription in self._subscriptions_of(topic):
+            for name, subscription in topic.each_subscription():
                 if topic.reliable:
                     self._evidence.subscriptions.append(subscription.watched(name))
                 else:
                     self._evidence.best_effort.append((name, subscription.name))
             for subscription in topic.subscriptions:
                 for plan in subscription.consumers:
-                    consumer = self._consumer(topic, subscription, plan)
+                    consumer = self._people.consumer(topic, subscription, plan)
                     self._start(consumer.run(), f"consumer {subscription.name} {plan.name}")
                     if not plan.is_rival:
                         arrivals.append(consumer.subscribed)
@@ -289,105 +255,20 @@ class World:
         for arrival in arrivals:
             await arrival.wait()
 
-    def _consumer(
-        self, topic: TopicPlan, subscription: SubscriptionPlan, plan: ConsumerPlan
-    ) -> RawConsumer | ClientConsumer:
-        client = f"{subscription.name}/{plan.name}"
-        ground = self._ground(client)
-        if plan.by_client:
-            return ClientConsumer(
-                ground,
-                lambda: self._client(client),
-                topic.name,
-                subscription.name,
-                plan.name,
-                subscription.kind,
-                subscription.temper,
-                filters=plan.filters,
-                think_seconds=subscription.think_seconds,
-            )
-        return RawConsumer(
-            ground,
-            topic.name,
-            subscription.name,
-            plan.name,
-            subscription.kind,
-            subscription.temper,
-            filters=plan.filters,
-            think_seconds=subscription.think_seconds,
-        )
-
     def _start_producers(self) -> list[asyncio.Task[None]]:
         return [
-            self._start(self._producer(topic, plan).run(), f"producer {topic.name} {plan.name}")
+            self._start(
+                self._people.producer(topic, plan).run(), f"producer {topic.name} {plan.name}"
+            )
             for topic in self.plan.topics
             for plan in topic.producers
         ]
 
-    def _producer(self, topic: TopicPlan, plan: ProducerPlan) -> RawProducer | ClientProducer:
-        client = f"{topic.name}/{plan.name}"
-        ground = self._ground(client)
-        if plan.by_client:
-            return ClientProducer(
-                ground,
-                lambda: self._client(client),
-                topic.name,
-                plan.name,
-                reliable=topic.reliable,
-                partitions=topic.partitions,
-                count=plan.count,
-                keys=topic.keys,
-                pause_seconds=plan.pause_seconds,
-            )
-        return RawProducer(
-            ground,
-            topic.name,
-            plan.name,
-            "Reliable" if topic.reliable else "NonReliable",
-            count=plan.count,
-            keys=topic.keys,
-            at_once=plan.at_once,
-            pause_seconds=plan.pause_seconds,
-        )
-
     def _start_churner(self) -> asyncio.Task[None] | None:
         if not self.plan.churns:
             return None
-        churner = Churner(self._ground("churner"), self._ground("churner", ADMIN_PORT))
-        self._churner = churner
-        return self._start(churner.run(2), "churner")
-
-    def _reconfigurer(self) -> Reconfigurer:
-        subscriptions = [
-            each
-            for topic in self.plan.topics
-            if topic.reliable
-            for each in self._subscriptions_of(topic)
-        ]
-        return Reconfigurer(self._ground("reconfigurer", ADMIN_PORT), subscriptions)
-
-    # Connections.
-
-    def _ground(self, client: str, port: int = CLIENT_PORT) -> Ground:
-        return Ground(
-            open_channel=lambda: self._channel(client, port),
-            randomness=self._chance(client),
-            restless=self._faults.any,
-        )
-
-    def _channel(self, client: str, port: int = CLIENT_PORT) -> Channel:
-        host = self._network.host(pick(self._chance(f"host of {client}"), CLIENT_HOSTS))
-        memory = self._memories.setdefault(client, ClientMemory())
-        return RecordedChannel(PlainChannel(host, HOST, port), self._history, client, memory)
-
-    def _client(self, client: str) -> Client:
-        surroundings = Surroundings(
-            open_channel=lambda url: self._channel(client),
-            clock=SimulatedClock(),
-            randomness=self._chance(f"client {client}"),
-            retry=RetryPolicy(),
-        )
-        return Client(f"http://{HOST}:{CLIENT_PORT}", surroundings)
+        self._churner = self._people.churner()
+        return self._start(self._churner.run(2), "churner")
 
     # The end.
 
@@ -412,9 +293,9 @@ class World:
             self._note("gave up draining")
 
     async def _close_topics(self) -> None:
-        admin = self._channel("operator", ADMIN_PORT)
+        admin = self._people.channel("operator", ADMIN_PORT)
         for topic in self.plan.topics:
-            for name, subscription in self._subscriptions_of(topic):
+            for name, subscription in topic.each_subscription():
                 policy = subscription.final_policy()
                 if policy is not None:
                     await self._set_policy(admin, name, subscription, policy)
@@ -427,7 +308,7 @@ class World:
 
     async def _send_last(self, topic: str) -> int:
         """Send until one is acknowledged: it is behind all the others."""
-        channel = self._channel("closer")
+        channel = self._people.channel("closer")
         number = 0
         try:
             while True:
@@ -442,10 +323,7 @@ class World:
             await channel.close()
 
     def _start_audit(self, topic: str) -> None:
-        auditor = RawConsumer(
-            self._ground(f"auditor of {topic}"), topic, AUDIT, AUDIT, "Exclusive", Temper(AUDIT)
-        )
-        self._start(auditor.run(), f"auditor of {topic}")
+        self._start(self._people.auditor(topic).run(), f"auditor of {topic}")
 
     def _is_drained(self) -> bool:
         self._read_audits()
@@ -507,34 +385,3 @@ async def _create_topic(admin: Channel, topic: TopicPlan) -> None:
         await create_partitioned_topic(admin, topic.name, topic.partitions)
     else:
         await create_topic(admin, topic.name, "Reliable" if topic.reliable else "NonReliable")
-
-
-@contextmanager
-def shrunken(limits: Limits) -> Iterator[None]:
-    """Let the broker have these limits."""
-
-    def activate(self: Subscription, consumer: Any) -> None:
-        consumer.credit = min(consumer.credit, limits.outbox_messages_max)
-        before_activate(self, consumer)
-
-    before_activate = Subscription._activate
-    gathered = "BATCH_MESSAGES_MAX"
-    if not hasattr(gathering, gathered):
-        gathered = f"_{gathered}"
-    places: list[tuple[Any, str, Any]] = [
-        (Subscription, "_activate", activate),
-        (consumer_servicer, "_GROUP_MESSAGES_MAX", limits.group_messages_max),
-        (gathering, gathered, limits.gathered_messages_max),
-        (key_shared, "READ_AHEAD_MAX", limits.read_ahead_max),
-        (key_shared, "_READ_COUNT_MIN", limits.read_count_min),
-        (catalog, "_ID_BLOCK", limits.id_block),
-        (survey, "CHUNK_BYTES", limits.chunk_bytes),
-    ]
-    before = [getattr(place, name) for place, name, _ in places]
-    for place, name, value in places:
-        setattr(place, name, value)
-    try:
-        yield
-    finally:
-        for (place, name, _), value in zip(places, before, strict=True):
-            setattr(place, name, value)
