@@ -13,9 +13,9 @@ import pytest
 from tests.support.nemesis import Faults
 from tests.support.world import World
 
-SEEDS = int(os.environ.get("DANUBE_SEEDS", "240"))
+SEEDS = int(os.environ.get("DANUBE_SEEDS", "400"))
 FIRST = int(os.environ.get("DANUBE_SEED_START", "1"))
-GROUP = 12
+GROUP = 20
 
 # A seed whose world has most of what there is: see that it stays so when drawing changes.
 RICH_SEED = 5
