@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydanube.client.client import Client, connect
     from pydanube.client.consumer import Consumer
-    from pydanube.client.message import ReceivedMessage, SentMessage
+    from pydanube.client.flight import MessageBatch
+    from pydanube.client.message import ReceivedMessage, SentBatch, SentMessage
     from pydanube.client.producer import Producer
+    from pydanube.client.reader import Reader
     from pydanube.client.retry import RetryPolicy
     from pydanube.errors import (
         AccessDenied,
@@ -40,12 +42,15 @@ __all__ = [
     "Corruption",
     "DanubeError",
     "InvalidRequest",
+    "MessageBatch",
     "NotFound",
     "NotSupported",
     "Overloaded",
     "Producer",
+    "Reader",
     "ReceivedMessage",
     "RetryPolicy",
+    "SentBatch",
     "SentMessage",
     "Unavailable",
     "WrongBroker",
@@ -57,9 +62,12 @@ _FOUND_IN = {
     "Broker": "pydanube.testing.broker",
     "Client": "pydanube.client.client",
     "Consumer": "pydanube.client.consumer",
+    "MessageBatch": "pydanube.client.flight",
     "Producer": "pydanube.client.producer",
+    "Reader": "pydanube.client.reader",
     "ReceivedMessage": "pydanube.client.message",
     "RetryPolicy": "pydanube.client.retry",
+    "SentBatch": "pydanube.client.message",
     "SentMessage": "pydanube.client.message",
     "connect": "pydanube.client.client",
 }

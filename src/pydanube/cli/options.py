@@ -9,7 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from pydanube.admin.operations import Operations
-    from pydanube.wire.calls import Channel
+    from pydanube.wire.calls import ExchangeChannel
 
 ENDPOINT_FLAG = "--endpoint"
 DEFAULT_ENDPOINT = "http://127.0.0.1:50051"
@@ -21,7 +21,7 @@ _REMEMBERED_ENDPOINT = "pydanube.endpoint"
 class Outside(NamedTuple):
     """What commands take from outside. Given to click as `obj`, by tests; else the real one."""
 
-    open_channel: "Callable[[str], Channel] | None" = None
+    open_channel: "Callable[[str], ExchangeChannel] | None" = None
 
 
 def outside() -> Outside:

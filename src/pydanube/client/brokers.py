@@ -10,11 +10,11 @@ from pydanube.client.retry import JITTER_MAX, JITTER_MIN, RetryPolicy
 from pydanube.errors import DanubeError
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
-from pydanube.wire.calls import Channel
+from pydanube.wire.calls import ExchangeChannel
 
 Attached = TypeVar("Attached")
 
-OpenChannel = Callable[[str], Channel]
+OpenChannel = Callable[[str], ExchangeChannel]
 """Returns a channel to a URL without connecting yet."""
 
 
@@ -32,7 +32,7 @@ class Brokers:
 
     def __init__(self, service_url: str, surroundings: Surroundings) -> None:
         self.surroundings = surroundings
-        self._channels: dict[str, Channel] = {}
+        self._channels: dict[str, ExchangeChannel] = {}
         self._connections: dict[BrokerAddress, Connection] = {}
         self.service = self.at(BrokerAddress(service_url, service_url))
 

@@ -11,7 +11,7 @@ async with connect("http://127.0.0.1:6650") as client:
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pydanube.client.brokers import Brokers, OpenChannel, Surroundings
 from pydanube.client.connection import Subscription
@@ -28,7 +28,11 @@ from pydanube.model.names import check_topic_name
 from pydanube.model.policies import SubscriptionType
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.randomness import Randomness, SystemRandomness
-from pydanube.wire.calls import Channel
+from pydanube.wire.calls import ExchangeChannel
+
+if TYPE_CHECKING:
+    from pydanube.client.reader import Reader
+    from pydanube.wire.flight.descriptors import Position
 
 DEFAULT_URL = "http://127.0.0.1:6650"
 PARTITIONS_MAX = 10_000
@@ -103,16 +107,19 @@ class Client:
             if partitions is not None and not 1 <= partitions <= PARTITIONS_MAX:
                 raise InvalidRequest(f"partitions must be 1 to {PARTITIONS_MAX}, not {partitions}")
             topics = await topics_to_produce_to(self._brokers, topic, partitions)
+            own_name = name or self._generated_name("producer")
             attached = topic_producers(
                 self._brokers,
                 topic,
                 topics,
-                name or self._generated_name("producer"),
+                own_name,
                 "Reliable" if reliable else "NonReliable",
             )
             for partition in attached:
                 await partition.attach()
-            producer = Producer(self._brokers, attached, send_seconds_max=send_seconds_max)
+            producer = Producer(
+                self._brokers, attached, name=own_name, send_seconds_max=send_seconds_max
+            )
             return self._keep(producer)
 
         return Opening(open_producer)
@@ -150,6 +157,17 @@ class Client:
             return self._keep(consumer)
 
         return Opening(open_consumer)
+
+    def reader(
+        self, topic: str, *, start: "Position" = "earliest", end: "Position" = "latest"
+    ) -> "Reader":
+        """Read a reliable topic in batches, without a subscription, from `start` to before `end`.
+
+        Both are offsets, "earliest" or "latest"; nothing is sent yet.
+        """
+        from pydanube.client.reader import Reader  # Arrow is loaded by those who use it.
+
+        return Reader(self._brokers, check_topic_name(topic), start, end)
 
     async def close(self) -> None:
         """Close producers and consumers, then the connections."""
@@ -194,7 +212,7 @@ def with_scheme(url: str) -> str:
     return url if "://" in url else f"http://{url}"
 
 
-def grpcio_channel(url: str) -> Channel:
+def grpcio_channel(url: str) -> ExchangeChannel:
     """Open channels with the grpcio engine."""
     from pydanube.wire.grpcio.channel import GrpcioChannel  # grpc costs 100 ms to import.
 

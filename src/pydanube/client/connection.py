@@ -1,6 +1,6 @@
 """The Danube API as typed calls: our own types in and out, and errors by their kind."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from itertools import count
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.message import Message
 from pydanube.model.policies import DispatchStrategy, SubscriptionType
 from pydanube.model.sequences import MessageSequence
-from pydanube.wire.calls import CallRefused, Channel, StatusCode
+from pydanube.wire.calls import CallRefused, ExchangeChannel, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.status import error_of
@@ -51,7 +51,7 @@ class Connection:
     Every call but `send` and `receive` ends within CALL_SECONDS_MAX.
     """
 
-    def __init__(self, channel: Channel, address: BrokerAddress) -> None:
+    def __init__(self, channel: ExchangeChannel, address: BrokerAddress) -> None:
         self.address = address
         self._channel = channel
         self._metadata: Mapping[str, str] | None = (
@@ -132,7 +132,7 @@ class Connection:
             async for reply in replies:
                 yield _received(api.StreamMessage.FromString(reply))
         except CallRefused as refusal:
-            raise self._error(refusal) from refusal
+            raise self.error(refusal) from refusal
         except DecodeError as error:
             url = self.address.connect_url
             raise DanubeError(f"{url} delivered bytes that are no message") from error
@@ -192,9 +192,16 @@ class Connection:
                 self._channel, method, request, metadata=metadata, timeout_seconds=seconds_max
             )
         except CallRefused as refusal:
-            raise self._error(refusal, method.path) from refusal
+            raise self.error(refusal, method.path) from refusal
 
-    def _error(self, refusal: CallRefused, method: str = "") -> DanubeError:
+    def open_flight(self, path: str, request: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Make a call of the batch API, with one request or a stream of them."""
+        if isinstance(request, bytes):
+            return self._channel.stream(path, request, metadata=self._metadata)
+        return self._channel.exchange(path, request, metadata=self._metadata)
+
+    def error(self, refusal: CallRefused, method: str = "") -> DanubeError:
+        """Return what a caller of this broker meets when a call was refused."""
         if refusal.code is StatusCode.OUT_OF_RANGE and method == services.SEND_MESSAGE.path:
             return SessionUnknown(refusal.text)
         if refusal.code is StatusCode.UNAVAILABLE:

@@ -49,3 +49,13 @@ class SentMessage(Struct, frozen=True):
     """The producer's own number for it."""
     offset: int | None
     """Its place in that topic; None where the broker does not tell, as on non-reliable topics."""
+
+
+class SentBatch(Struct, frozen=True):
+    """Messages of a batch that the broker has acknowledged; they lie one after the other."""
+
+    topic: str
+    """The topic, or the partition, that took them."""
+    offset: int | None
+    """Of the first; None where the broker does not tell, as on non-reliable topics."""
+    rows: int

@@ -2,19 +2,35 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pydanube.client.brokers import Brokers
 from pydanube.client.connection import Connection
-from pydanube.client.message import SentMessage
+from pydanube.client.message import SentBatch, SentMessage
 from pydanube.client.routing import PartitionRouter
 from pydanube.client.session import SESSION_IDS, Session, SessionUnknown
-from pydanube.errors import Conflict, DanubeError, NotFound, Overloaded, Unavailable
+from pydanube.errors import (
+    Conflict,
+    DanubeError,
+    NotFound,
+    NotSupported,
+    Overloaded,
+    Unavailable,
+)
 from pydanube.model.message import Message
 from pydanube.model.names import partition_name
 from pydanube.model.policies import DispatchStrategy
+from pydanube.observability.logging import get_logger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pydanube.client.batch_producer import BatchProducer
 
 IN_FLIGHT_MAX = 1_000
 SEND_SECONDS_MAX = 30.0
+
+_log = get_logger(__name__)
 
 
 class Producer:
@@ -27,13 +43,20 @@ class Producer:
     """
 
     def __init__(
-        self, brokers: Brokers, partitions: list["TopicProducer"], *, send_seconds_max: float
+        self,
+        brokers: Brokers,
+        partitions: list["TopicProducer"],
+        *,
+        name: str,
+        send_seconds_max: float,
     ) -> None:
+        self.name = name
         self._brokers = brokers
         self._partitions = partitions
         self._router = PartitionRouter(len(partitions))
         self._send_seconds_max = send_seconds_max
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._takes_batches = True
         self.closed = False
 
     @property
@@ -59,6 +82,9 @@ class Producer:
             routing_key=routing_key,
             attributes=attributes,
         )
+        return await self._send(partition, message)
+
+    async def _send(self, partition: "TopicProducer", message: Message) -> SentMessage:
         try:
             async with asyncio.timeout(self._send_seconds_max), self._in_flight:
                 return await partition.send(message)
@@ -67,6 +93,45 @@ class Producer:
                 f"{partition.topic} acknowledged nothing within {self._send_seconds_max:g} s; "
                 f"the message may or may not be stored (last refusal: {partition.last_refusal})"
             ) from error
+
+    async def send_batch(self, data: object) -> list[SentBatch]:
+        """Publish many messages at once, and return where they lie, in their order per partition.
+
+        `data` is an Arrow table or record batch, a frame of pandas or polars, or a list of bytes,
+        texts or dicts. With a column `payload` its rows are messages, and the other columns what
+        else they have: routing_key, attributes, publish_time, producer_name, schema_id,
+        schema_version. Without, each row is sent as a JSON object. Large data is sent in pieces;
+        when a later one fails, the earlier ones are stored. The deadline of `send` holds for each.
+        """
+        if self.closed:
+            raise Conflict("this producer is closed")
+        from pydanube.client.rows import rows_of, split_by_partition  # Arrow, for those who use it.
+
+        rows = rows_of(data, self.name, self._brokers.surroundings.clock.now_ms())
+        sent: list[SentBatch] = []
+        for index, part in split_by_partition(rows, self._router, len(self._partitions)):
+            sent += await self._send_rows(self._partitions[index], part)
+        return sent
+
+    async def _send_rows(
+        self, partition: "TopicProducer", rows: "pa.RecordBatch"
+    ) -> list[SentBatch]:
+        if self._takes_batches:
+            try:
+                return await partition.batches.send(rows, self._send_seconds_max)
+            except NotSupported:
+                self._takes_batches = False
+                _log.warning(
+                    "the broker takes no batches; they are sent message by message",
+                    topic=partition.topic,
+                )
+        sent: list[SentBatch] = []
+        for row in rows.to_pylist(maps_as_pydicts="strict"):
+            message = Message(publish_time_ms=row.pop("publish_time"), **row)
+            sent.append(
+                SentBatch(partition.topic, (await self._send(partition, message)).offset, 1)
+            )
+        return sent
 
     async def close(self) -> None:
         """Send no more. The protocol has no call for this: the broker forgets by itself."""
@@ -92,6 +157,16 @@ class TopicProducer:
         self._mended = 0  # Attempts, whether they helped or not.
         self._attached = 0  # Those that helped.
         self._session = self._new_session()
+        self._batches: BatchProducer | None = None
+
+    @property
+    def batches(self) -> "BatchProducer":
+        """The same producer for batches."""
+        if self._batches is None:
+            from pydanube.client.batch_producer import BatchProducer
+
+            self._batches = BatchProducer(self._brokers, self.topic, self.name, self._dispatch)
+        return self._batches
 
     async def attach(self) -> None:
         """Create the producer, and the topic where allowed; retries as every client does."""

@@ -1,0 +1,94 @@
+"""The batch API as typed calls to one broker: our own types in and out, errors by their kind."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import pyarrow as pa
+from msgspec import Struct
+
+from pydanube.client.connection import Connection
+from pydanube.errors import DanubeError
+from pydanube.model.batch import SCHEMA
+from pydanube.wire.calls import CallRefused
+from pydanube.wire.flight import service
+from pydanube.wire.flight.convert import SCHEMA_MESSAGE
+from pydanube.wire.flight.descriptors import (
+    BatchNumbers,
+    BatchPlace,
+    Position,
+    PublishCommand,
+    PutAnswer,
+    Ticket,
+    decode,
+    encode,
+)
+from pydanube.wire.flight.framing import (
+    COMMAND,
+    Descriptor,
+    bytes_field,
+    encapsulate,
+    fields,
+    flight_data,
+    read_flight_data,
+    write_descriptor,
+)
+
+
+class MessageBatch(Struct, frozen=True):
+    """Messages that lie one after the other in a topic."""
+
+    topic: str
+    """The topic, or the partition."""
+    offset: int
+    """Of the first row; the others follow without a gap."""
+    rows: pa.RecordBatch
+
+
+async def put(
+    connection: Connection, command: PublishCommand, rows: pa.RecordBatch, sequence: int | None
+) -> int | None:
+    """Publish rows; return the offset of the first once they are as durable as the topic promises.
+
+    Rows with the same `sequence` of the same producer are stored once. None: not numbered.
+    """
+    numbers = b""
+    if sequence is not None:
+        numbers = encode(BatchNumbers(first_sequence=sequence))
+    descriptor = write_descriptor(Descriptor(COMMAND, command=encode(command)))
+
+    async def requests() -> AsyncIterator[bytes]:
+        yield bytes_field(1, descriptor) + flight_data(SCHEMA_MESSAGE)
+        yield flight_data(rows.serialize().to_pybytes(), numbers)
+
+    async for reply in _replies(connection, service.DO_PUT, requests()):
+        for number, value in fields(reply):
+            if number == 1 and isinstance(value, memoryview):
+                return decode(PutAnswer, bytes(value), "the broker's answer").offset
+    raise DanubeError(f"{connection.address.connect_url} ended a DoPut without an answer")
+
+
+async def get(
+    connection: Connection, topic: str, start: Position, end: Position
+) -> AsyncGenerator[MessageBatch, None]:
+    """Read the messages of one topic or partition from `start` up to before `end`."""
+    ticket = bytes_field(1, encode(Ticket(topic=topic, from_=start, to=end)))
+    async for reply in _replies(connection, service.DO_GET, ticket):
+        data = read_flight_data(reply)
+        if not data.app_metadata:
+            continue  # The schema, which is known.
+        place = decode(BatchPlace, data.app_metadata, "the place of a batch")
+        message = pa.py_buffer(encapsulate(data.header, data.body))
+        yield MessageBatch(topic, place.offset, pa.ipc.read_record_batch(message, SCHEMA))
+
+
+async def _replies(
+    connection: Connection, path: str, request: bytes | AsyncIterator[bytes]
+) -> AsyncGenerator[bytes, None]:
+    replies = connection.open_flight(path, request)
+    try:
+        async for reply in replies:
+            yield reply
+    except CallRefused as refusal:
+        raise connection.error(refusal) from refusal
+    finally:
+        if isinstance(replies, AsyncGenerator):
+            await replies.aclose()
