@@ -134,16 +134,50 @@ class Laws(RuleBasedStateMachine):
             self.world.heal(FILTERS)
 
 
-def laws_of(kind: SubscriptionType, factory: Factory = make_reliable) -> type[Laws]:
-    return type(f"{kind}Laws", (Laws,), {"kind": kind, "factory": staticmethod(factory)})
+class TimelyLaws(Laws):
+    """The same, where messages wait for their time or outlive it, and subscriptions go back."""
+
+    @precondition(lambda self: self.world.held)
+    @rule(data=st.data(), length=LENGTHS, delay_ms=st.sampled_from([1, 20, 700, 5_000]))
+    def postpone(self, data: st.DataObject, length: int, delay_ms: int) -> None:
+        again = [offset for offset, held in self.world.held.items() if held.attempts > 1]
+        start = data.draw(st.sampled_from(sorted(again or self.world.held)))
+        self.world.postpone(start, start + length, delay_ms)
+
+    @precondition(lambda self: self.world.held)
+    @rule(data=st.data(), length=LENGTHS)
+    def expire(self, data: st.DataObject, length: int) -> None:
+        start = data.draw(st.sampled_from(sorted(self.world.held)))
+        self.world.expire(start, start + length)
+
+    @rule(back=BACK)
+    def expire_below(self, back: int) -> None:
+        self.world.expire_below(max(START, self.world.end - back))
+
+    @rule(by_ms=st.sampled_from([1, 600]))
+    def move_clock(self, by_ms: int) -> None:
+        self.world.move_clock(by_ms)
+
+    @rule(back=BACK)
+    def seek(self, back: int) -> None:
+        self.world.seek(max(START, self.world.end - back))
 
 
+def laws_of(
+    kind: SubscriptionType, factory: Factory = make_reliable, laws: type[Laws] = Laws
+) -> type[Laws]:
+    return type(f"{kind}Laws", (laws,), {"kind": kind, "factory": staticmethod(factory)})
+
+
+@pytest.mark.parametrize("laws", [Laws, TimelyLaws])
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared", "Failover", "KeyShared"])
-def test_a_dispatcher_keeps_every_law_in_every_life(kind: SubscriptionType) -> None:
+def test_a_dispatcher_keeps_every_law_in_every_life(
+    kind: SubscriptionType, laws: type[Laws]
+) -> None:
     run_state_machine_as_test(
-        laws_of(kind),
+        laws_of(kind, laws=laws),
         settings=settings(
-            max_examples=150,
+            max_examples=120,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -12,13 +13,13 @@ from pydanube.dispatch.exclusive import ExclusiveDispatcher
 from pydanube.dispatch.failover import FailoverDispatcher
 from pydanube.dispatch.key_shared import KeySharedDispatcher
 from pydanube.dispatch.poison import Failure
-from pydanube.dispatch.redelivery import NEVER
+from pydanube.dispatch.redelivery import NEVER, Waiting
 from pydanube.dispatch.reliable import ReliableDispatcher
 from pydanube.dispatch.shared import SharedDispatcher
 from pydanube.model.ids import ConsumerId, Offset
 from pydanube.model.policies import SubscriptionType
 from pydanube.model.progress import Progress
-from tests.property.test_dispatch_laws import laws_of
+from tests.property.test_dispatch_laws import Laws, TimelyLaws, laws_of
 
 pytestmark = pytest.mark.slow
 
@@ -181,6 +182,106 @@ def filters_are_ignored(base: Any) -> Bug:
     return {"_join": _join}
 
 
+def postponed_messages_do_not_wait(base: Any) -> Bug:
+    def _postpone(self: Any, event: Any) -> None:
+        base._postpone(self, msgspec.structs.replace(event, due_ms=self._now_ms))
+
+    return {"_postpone": _postpone}
+
+
+def postponed_messages_lose_their_attempts(base: Any) -> Bug:
+    def _postpone(self: Any, event: Any) -> None:
+        for start, end, _ in self._in_flight.take(event.start, event.end):
+            self._delayed.schedule(start, end, 0, event.due_ms)
+            self._wake_by(event.due_ms)
+
+    return {"_postpone": _postpone}
+
+
+def postponed_messages_were_delivered(base: Any) -> Bug:
+    def _postpone(self: Any, event: Any) -> None:
+        for start, end, attempts in self._in_flight.take(event.start, event.end):
+            self._delayed.schedule(start, end, attempts, event.due_ms)
+            self._wake_by(event.due_ms)
+
+    return {"_postpone": _postpone}
+
+
+def nobody_wakes_for_delayed_messages(base: Any) -> Bug:
+    def _next_timer_ms(self: Any) -> int:
+        delayed, self._delayed = self._delayed, Waiting()
+        try:
+            return int(base._next_timer_ms(self))
+        finally:
+            self._delayed = delayed
+
+    return {"_next_timer_ms": _next_timer_ms}
+
+
+def delayed_messages_ignore_the_window(base: Any) -> Bug:
+    def _pass_time(self: Any) -> None:
+        for start, end, attempts in self._delayed.take_due(self._now_ms):
+            self._make_ready(start, end, attempts)
+        base._pass_time(self)
+
+    return {"_pass_time": _pass_time}
+
+
+def expiry_takes_what_is_out(base: Any) -> Bug:
+    def _expire_below(self: Any, end: int) -> None:
+        self._expire(self._in_flight.take(0, end))
+        base._expire_below(self, end)
+
+    return {"_expire_below": _expire_below}
+
+
+def expiry_forgets_what_waits(base: Any) -> Bug:
+    def _expire_below(self: Any, end: int) -> None:
+        self._settle_undelivered(self._settled.cursor, min(end, self._end))
+
+    return {"_expire_below": _expire_below}
+
+
+def seeking_leaves_deliveries_out(base: Any) -> Bug:
+    def _seek(self: Any, offset: int) -> None:
+        out = self._in_flight
+        base._seek(self, offset)
+        self._in_flight = out
+
+    return {"_seek": _seek}
+
+
+def seeking_honours_earlier_acks(base: Any) -> Bug:
+    def _seek(self: Any, offset: int) -> None:
+        seen_end = self._seen_end
+        base._seek(self, offset)
+        self._seen_end = seen_end
+
+    return {"_seek": _seek}
+
+
+def seeking_keeps_retries(base: Any) -> Bug:
+    def _seek(self: Any, offset: int) -> None:
+        retries = self._retries
+        base._seek(self, offset)
+        self._retries = retries
+
+    return {"_seek": _seek}
+
+
+def a_postponed_message_releases_its_key(base: Any) -> Bug:
+    def _postpone(self: Any, event: Any) -> None:
+        held = [self._firsts.get(offset) for offset in range(event.start, event.end)]
+        base._postpone(self, event)
+        for key in held:
+            if key is not None and key.later:
+                self._firsts[key.later[0]] = key
+                self._new_turns.append(key.later[0])
+                key.first, key.delivered = key.later.popleft(), False
+
+    return {"_postpone": _postpone}
+
+
 EVERYWHERE = [
     cursor_jumps,
     window_is_one_too_large,
@@ -211,8 +312,28 @@ PLANTED: list[tuple[SubscriptionType, Callable[[Any], Bug]]] = [
     ("KeyShared", filters_are_ignored),
 ]
 
+PLANTED_IN_TIME: list[tuple[SubscriptionType, Callable[[Any], Bug]]] = [
+    ("Exclusive", postponed_messages_do_not_wait),
+    ("Exclusive", postponed_messages_lose_their_attempts),
+    ("Exclusive", postponed_messages_were_delivered),
+    ("Exclusive", nobody_wakes_for_delayed_messages),
+    ("Exclusive", delayed_messages_ignore_the_window),
+    ("Exclusive", expiry_takes_what_is_out),
+    ("Exclusive", expiry_forgets_what_waits),
+    ("Exclusive", seeking_leaves_deliveries_out),
+    ("Exclusive", seeking_honours_earlier_acks),
+    ("Exclusive", seeking_keeps_retries),
+    ("KeyShared", postponed_messages_were_delivered),
+    ("KeyShared", delayed_messages_ignore_the_window),
+    ("KeyShared", expiry_takes_what_is_out),
+    ("KeyShared", seeking_leaves_deliveries_out),
+    ("KeyShared", a_postponed_message_releases_its_key),
+]
 
-def live_through(kind: SubscriptionType, bug: Callable[[Any], Bug], examples: int) -> None:
+
+def live_through(
+    kind: SubscriptionType, bug: Callable[[Any], Bug], examples: int, laws: type[Laws] = Laws
+) -> None:
     base = DISPATCHERS[kind]
     broken: Any = type("Broken", (base,), bug(base))
 
@@ -223,7 +344,7 @@ def live_through(kind: SubscriptionType, bug: Callable[[Any], Bug], examples: in
         return made
 
     run_state_machine_as_test(
-        laws_of(kind, factory),
+        laws_of(kind, factory, laws),
         settings=settings(
             max_examples=examples,
             stateful_step_count=40,
@@ -243,6 +364,16 @@ def live_through(kind: SubscriptionType, bug: Callable[[Any], Bug], examples: in
 def test_a_planted_bug_breaks_a_law(kind: SubscriptionType, bug: Callable[[Any], Bug]) -> None:
     with pytest.raises(AssertionError):
         live_through(kind, bug, examples=1_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bug"),
+    PLANTED_IN_TIME,
+    ids=[f"{kind}-{bug.__name__}" for kind, bug in PLANTED_IN_TIME],
+)
+def test_a_bug_about_time_breaks_a_law(kind: SubscriptionType, bug: Callable[[Any], Bug]) -> None:
+    with pytest.raises(AssertionError):
+        live_through(kind, bug, examples=1_000, laws=TimelyLaws)
 
 
 @pytest.mark.parametrize("kind", DISPATCHERS)

@@ -7,6 +7,8 @@ begins a comment. Offsets are single, 7, or ranges with both ends, 7-9.
     join CONSUMER [credit=100] [filters=a*,b?]     leave CONSUMER     remove CONSUMER
     available COUNT | publish KEY …                drained CONSUMER COUNT
     ack OFFSETS     nack OFFSETS [delay=MS] [reason=WORD]     skipped OFFSETS
+    postponed OFFSETS MS (until that much later)   expired OFFSETS     expired-below OFFSET
+    clock-moved MS  seek OFFSET
     stored OFFSET   not-stored OFFSET              configure [window=…] [policy fields …]
     pass MS         wake (pass time until the dispatcher asked to be woken)
     later MS (time passes, but the dispatcher is not told)
@@ -22,6 +24,7 @@ from pydanube.dispatch.events import (
     Acked,
     Action,
     Available,
+    ClockMoved,
     Configured,
     ConsumerJoined,
     ConsumerLeft,
@@ -34,10 +37,14 @@ from pydanube.dispatch.events import (
     DispatchSettings,
     Drained,
     Event,
+    Expired,
+    ExpiredBelow,
     KeysRead,
     Nacked,
     Observed,
+    Postponed,
     ReadKeys,
+    SeekTo,
     Settle,
     Skipped,
     TimePassed,
@@ -136,6 +143,22 @@ class Transcript:
     def do_skipped(self, offsets: str) -> Iterator[str]:
         return self.feed(Skipped(*_range(offsets)))
 
+    def do_postponed(self, offsets: str, ms: str) -> Iterator[str]:
+        return self.feed(Postponed(*_range(offsets), self.now_ms + int(ms)))
+
+    def do_expired(self, offsets: str) -> Iterator[str]:
+        return self.feed(Expired(*_range(offsets)))
+
+    def do_expired_below(self, offset: str) -> Iterator[str]:
+        return self.feed(ExpiredBelow(Offset(int(offset))))
+
+    def do_clock_moved(self, ms: str) -> Iterator[str]:
+        return self.feed(ClockMoved(int(ms)))
+
+    def do_seek(self, offset: str) -> Iterator[str]:
+        self.folded = FoldedProgress(Progress(Offset(int(offset))))
+        return self.feed(SeekTo(Offset(int(offset))))
+
     def do_stored(self, offset: str) -> Iterator[str]:
         return self.feed(DeadLetterStored(Offset(int(offset)), True))
 
@@ -185,6 +208,7 @@ class Transcript:
         yield (
             f"cursor {dispatcher.cursor}, in flight {dispatcher.in_flight_count}, "
             f"waiting {dispatcher.waiting_count}, blocked {dispatcher.blocked_count}"
+            + (f", delayed {dispatcher.delayed_count}" if dispatcher.delayed_count else "")
         )
 
     def feed(self, event: Event) -> Iterator[str]:

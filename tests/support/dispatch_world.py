@@ -13,6 +13,7 @@ from pydanube.dispatch.events import (
     Acked,
     Action,
     Available,
+    ClockMoved,
     Configured,
     ConsumerJoined,
     ConsumerLeft,
@@ -26,10 +27,14 @@ from pydanube.dispatch.events import (
     DispatchSettings,
     Drained,
     Event,
+    Expired,
+    ExpiredBelow,
     KeysRead,
     Nacked,
     Observed,
+    Postponed,
     ReadKeys,
+    SeekTo,
     Settle,
     Skipped,
     TimePassed,
@@ -96,6 +101,8 @@ class World:
     consumers: dict[int, Consumer] = field(default_factory=dict)
     """In the order in which they may get messages of a Failover subscription."""
     held: dict[int, Held] = field(default_factory=dict)
+    delayed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """When a message that was postponed is due, and how often it was delivered before."""
     settled: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
     read_asked: ReadKeys | None = None
@@ -152,7 +159,7 @@ class World:
 
     def ack(self, start: int, end: int) -> None:
         # What was published before a restart may have been delivered before it.
-        seen = set(self.held) | set(range(START, self.seen_end)) - self.settled
+        seen = set(self.held) | set(range(START, self.seen_end)) - self.settled - set(self.delayed)
         self.must_settle = {offset for offset in seen if start <= offset < end}
         self.feed(Acked(Offset(start), Offset(end)))
 
@@ -186,6 +193,49 @@ class World:
         self.must_settle = set(range(start, end)) - self.settled
         self.feed(Skipped(Offset(start), Offset(end)))
 
+    def postpone(self, start: int, end: int, delay_ms: int) -> None:
+        due_ms = self.now_ms + delay_ms
+        for offset in [each for each in self._out() if start <= each < end]:
+            self.delayed[offset] = (due_ms, self.held.pop(offset).attempts - 1)
+        self.feed(Postponed(Offset(start), Offset(end), due_ms))
+
+    def expire(self, start: int, end: int) -> None:
+        self.must_settle = {offset for offset in self._out() if start <= offset < end}
+        self._feed_expired(Expired(Offset(start), Offset(end)))
+
+    def expire_below(self, end: int) -> None:
+        kept = {offset for offset, held in self.held.items() if held.exhausted}
+        kept |= set(self._out()) | self.settled
+        self.must_settle = {offset for offset in range(START, end) if offset not in kept}
+        self._feed_expired(ExpiredBelow(Offset(end)))
+
+    def _feed_expired(self, event: Expired | ExpiredBelow) -> None:
+        before, count = self.observed["expired"], len(self.must_settle)
+        self.feed(event)
+        assert self.observed["expired"] - before == count, "what expired was miscounted"
+
+    def move_clock(self, by_ms: int) -> None:
+        self.delayed = {at: (due - by_ms, count) for at, (due, count) in self.delayed.items()}
+        self.feed(ClockMoved(by_ms))
+
+    def seek(self, offset: int) -> None:
+        """Go on from there; what outboxes hold is forgotten."""
+        self.held.clear()
+        self.delayed.clear()
+        self.asked.clear()
+        self.known_attempts.clear()
+        self.settled = set(range(START, offset))
+        self.folded = FoldedProgress(Progress(Offset(offset)))
+        self.first_seen_below = self.seen_end = int(START)
+        self.read_asked = None
+        self.read_was_empty = False
+        self.feed(SeekTo(Offset(offset)))
+        for consumer, known in list(self.consumers.items()):
+            self.drain(consumer, known.undrained)
+
+    def _out(self) -> list[int]:
+        return [offset for offset, held in self.held.items() if held.out_with is not None]
+
     def configure(self, settings: DispatchSettings) -> None:
         self.settings = settings
         for offset, held in self.held.items():
@@ -209,6 +259,7 @@ class World:
         progress = self.folded.whole()
         self.known_attempts = self.durable_attempts()
         self.held.clear()
+        self.delayed.clear()
         self.consumers.clear()
         self.asked.clear()
         self.read_asked = None
@@ -300,9 +351,7 @@ class World:
         assert known.credit >= 0, "the consumer has no room"
         held = self.held.get(offset)
         if held is None:
-            self._check_first_delivery(offset)
-            held = self.held[offset] = Held(self.known_attempts.get(offset, 0))
-            self._check_window()
+            held = self._check_unseen(offset)
         assert held.out_with is None, "it is in flight elsewhere"
         assert not held.exhausted, "it is exhausted"
         assert held.not_before_ms <= self.now_ms, "it came before its time"
@@ -310,6 +359,16 @@ class World:
         assert attempt == held.attempts, "the attempts were miscounted"
         held.out_with, held.deadline_from_ms = consumer, self.now_ms
         self._check_consumer(consumer, offset)
+
+    def _check_unseen(self, offset: int) -> Held:
+        """Check the delivery of a message that nobody has got, or that was postponed since."""
+        due_ms, attempts = self.delayed.pop(offset, (None, self.known_attempts.get(offset, 0)))
+        if due_ms is None or self.kind == "KeyShared":
+            self._check_first_delivery(offset)
+        assert due_ms is None or due_ms <= self.now_ms, "it came before its own time"
+        held = self.held[offset] = Held(attempts)
+        self._check_window()
+        return held
 
     def _check_first_delivery(self, offset: int) -> None:
         if self.kind != "KeyShared":
@@ -346,11 +405,13 @@ class World:
             assert not any(wants(filters, key) for filters in known), "somebody wants it"
         self.settled.add(offset)
         self.held.pop(offset, None)
+        self.delayed.pop(offset, None)
 
     def _check_state(self) -> None:
         dispatcher = self.dispatcher
         assert dispatcher.cursor == self._reached(), "the cursor is not at the first unsettled one"
         assert dispatcher.in_flight_count == len(self.held), "messages are miscounted"
+        assert dispatcher.delayed_count == len(self.delayed), "delayed messages are miscounted"
         waiting = [held for held in self.held.values() if held.out_with is None]
         exhausted = [held for held in waiting if held.exhausted]
         assert dispatcher.waiting_count == len(waiting) - len(exhausted)
@@ -365,6 +426,7 @@ class World:
             if held.out_with is not None
         ]
         moments += [held.not_before_ms for held in waiting if held.not_before_ms > self.now_ms]
+        moments += [due_ms for due_ms, _ in self.delayed.values() if due_ms > self.now_ms]
         if moments:
             assert dispatcher.wake_at_ms is not None, "nobody will wake it"
             assert dispatcher.wake_at_ms <= min(moments), "it will wake too late"
@@ -383,6 +445,7 @@ class World:
         if exhausted and self.dispatcher.blocked_count:
             return
         fresh = set(range(START, self.end)) - self.settled - set(self.held)
+        fresh -= {offset for offset, (due_ms, _) in self.delayed.items() if due_ms > self.now_ms}
         assert not fresh or len(self.held) >= self.settings.window, "a message was held back"
 
     def check_keys_flow(self) -> None:
@@ -402,7 +465,8 @@ class World:
             for at, key in enumerate(self.keys):
                 if START + at not in self.settled:
                     firsts.setdefault(key, START + at)
-            assert all(first in self.held for first in firsts.values()), "a key was held back"
+            not_due = {at for at, (due_ms, _) in self.delayed.items() if due_ms > self.now_ms}
+            assert not set(firsts.values()) - set(self.held) - not_due, "a key was held back"
 
     # The naive account.
 

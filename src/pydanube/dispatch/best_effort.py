@@ -10,6 +10,7 @@ from pydanube.dispatch.events import (
     Acked,
     Action,
     Available,
+    ClockMoved,
     Configured,
     ConsumerJoined,
     ConsumerLeft,
@@ -19,8 +20,12 @@ from pydanube.dispatch.events import (
     Discard,
     Drained,
     Event,
+    Expired,
+    ExpiredBelow,
     KeysRead,
     Nacked,
+    Postponed,
+    SeekTo,
     Skipped,
     TimePassed,
 )
@@ -70,6 +75,8 @@ class BestEffortDispatcher(ABC):
                 self._next = max(self._next, event.end)
             case Acked() | Nacked() | DeadLetterStored() | Configured() | TimePassed():
                 pass
+            case Postponed() | Expired() | ExpiredBelow() | ClockMoved() | SeekTo():
+                pass  # Nothing is stored that could wait, grow old or be gone back to.
             case _:
                 assert_never(event)
         return actions
@@ -97,6 +104,11 @@ class BestEffortDispatcher(ABC):
     @property
     def blocked_count(self) -> int:
         """Return 0: nothing fails."""
+        return 0
+
+    @property
+    def delayed_count(self) -> int:
+        """Return 0: nothing waits for its time."""
         return 0
 
     @abstractmethod

@@ -45,6 +45,43 @@ class Skipped(Struct, frozen=True, gc=False):
     end: Offset
 
 
+class Postponed(Struct, frozen=True, gc=False):
+    """Messages that were delivered have not been sent: they are not due before `due_ms`."""
+
+    start: Offset
+    end: Offset
+    due_ms: int
+
+
+class Expired(Struct, frozen=True, gc=False):
+    """Messages that were delivered have not been sent: their time is over. They are settled."""
+
+    start: Offset
+    end: Offset
+
+
+class ExpiredBelow(Struct, frozen=True, gc=False):
+    """The time of all messages below `end` is over; those not out with a consumer are settled."""
+
+    end: Offset
+
+
+class ClockMoved(Struct, frozen=True, gc=False):
+    """The clock that messages are due by was set forward: they are due so much earlier."""
+
+    by_ms: int
+
+
+class SeekTo(Struct, frozen=True, gc=False):
+    """Go on from `offset`, whatever was delivered or settled before; consumers keep their places.
+
+    Deliveries that have not been sent must not be, and an answer to what was asked before must not
+    be fed any more.
+    """
+
+    offset: Offset
+
+
 class ConsumerJoined(Struct, frozen=True):
     """A consumer can take messages: it is new, or it is back, or it took over its own name.
 
@@ -115,6 +152,11 @@ Event = (
     Available
     | KeysRead
     | Skipped
+    | Postponed
+    | Expired
+    | ExpiredBelow
+    | ClockMoved
+    | SeekTo
     | ConsumerJoined
     | ConsumerLeft
     | ConsumerRemoved
@@ -178,7 +220,10 @@ class Discard(Struct, frozen=True, gc=False):
 
 
 class Observed(Struct, frozen=True):
-    """Something worth counting happened `count` times: nack, ack_timeout, redelivery, exhausted."""
+    """Something worth counting happened `count` times.
+
+    It is one of nack, ack_timeout, redelivery, exhausted, expired.
+    """
 
     what: str
     count: int
@@ -215,3 +260,7 @@ class Dispatcher(Protocol):
     @property
     def blocked_count(self) -> int:
         """Messages that are exhausted and block under the poison policy."""
+
+    @property
+    def delayed_count(self) -> int:
+        """Messages that wait for their own time to be delivered."""

@@ -10,7 +10,7 @@ from pydanube.dispatch.events import ConsumerJoined, DispatchSettings, KeysRead,
 from pydanube.dispatch.globs import Glob
 from pydanube.dispatch.key_owners import KeyMember, KeyOwners, Ownership
 from pydanube.dispatch.range_map import Known, joined
-from pydanube.dispatch.reliable import ReliableDispatcher
+from pydanube.dispatch.reliable import DELAYED_MAX, ReliableDispatcher
 from pydanube.model.ids import ConsumerId, Offset
 from pydanube.model.progress import Progress
 
@@ -34,10 +34,10 @@ class _Key(Struct, eq=False):
 class KeySharedDispatcher(ReliableDispatcher):
     """Delivers the messages of a key in order, to the key's owner, each after the one before.
 
-    A key whose first message fails, is blocked, or belongs to a consumer without room delays no
-    other key: as long as the window and somebody's outbox have room, messages further on are
-    looked at, up to a bound. A message that no known consumer wants is settled; one that is
-    wanted only by a consumer who is away waits.
+    A key whose first message fails, waits for its own time, is blocked, or belongs to a consumer
+    without room delays no other key: as long as the window and somebody's outbox have room,
+    messages further on are looked at, up to a bound. A message that no known consumer wants is
+    settled; one that is wanted only by a consumer who is away waits.
     """
 
     def __init__(self, progress: Progress, settings: DispatchSettings, seen_end: Offset) -> None:
@@ -53,6 +53,7 @@ class KeySharedDispatcher(ReliableDispatcher):
         self._counted: dict[int, int] = {}
         """Attempts from before a restart, of messages not delivered since."""
         self._retry_turns: list[int] = []
+        self._due_turns: list[int] = []
         self._new_turns: list[int] = []
         """Firsts that may go out if their owner has room: heaps, lowest offset first."""
         self._unplaced: list[int] = []
@@ -203,6 +204,30 @@ class KeySharedDispatcher(ReliableDispatcher):
             heappush(self._retry_turns, offset)
 
     @override
+    def _after_due(self, start: int, end: int) -> None:
+        for offset in range(start, end):
+            heappush(self._due_turns, offset)
+
+    @override
+    def _seek(self, offset: int) -> None:
+        super()._seek(offset)
+        for key in self._keys.values():
+            self._owners.release(key.ownership)
+        for member in self._members.values():
+            member.parked_retries.clear()
+            member.parked_new.clear()
+        self._keys.clear()
+        self._firsts.clear()
+        self._counted.clear()
+        self._retry_turns.clear()
+        self._due_turns.clear()
+        self._new_turns.clear()
+        self._unplaced.clear()
+        self._read_ahead_count = 0
+        self._reading_from = None
+        self._read_again_at_ms = 0
+
+    @override
     def _skip(self, start: int, end: int) -> None:
         super()._skip(start, end)
         # It may have come in place of the keys that were asked for.
@@ -232,19 +257,36 @@ class KeySharedDispatcher(ReliableDispatcher):
     def _fill(self) -> None:
         while self._retry_turns and self._open and self._allowance():
             self._resend(heappop(self._retry_turns))
-        while self._new_turns and self._open and self._room() > 0 and self._allowance():
+        while self._due_turns and self._open and self._room() > 0 and self._allowance():
+            self._send_due(heappop(self._due_turns))
+        while self._new_turns and self._may_take_new() and self._allowance():
             self._send_new(heappop(self._new_turns))
         self._ask_for_keys()
 
+    def _may_take_new(self) -> bool:
+        return bool(self._open) and self._room() > 0 and self._delayed.count < DELAYED_MAX
+
     def _resend(self, offset: int) -> None:
         attempts = self._retries.take_ready(offset, offset + 1)
-        if not attempts:
-            return  # Settled while it waited for its turn.
+        if attempts is None:
+            if self._delayed.is_ready(offset):
+                heappush(self._due_turns, offset)  # It waited for its owner, not for a retry.
+            return  # Or it was settled while it waited for its turn.
         member = self._place(offset)
         if member is not None:
             self._hand_over(member, offset, attempts + 1)
         elif offset in self._firsts:
             self._retries.make_ready(offset, offset + 1, attempts)
+
+    def _send_due(self, offset: int) -> None:
+        attempts = self._delayed.take_ready(offset, offset + 1)
+        if attempts is None:
+            return  # Settled while it waited for its turn.
+        member = self._place(offset)
+        if member is not None:
+            self._hand_over(member, offset, attempts + 1)
+        elif offset in self._firsts:
+            self._delayed.make_ready(offset, offset + 1, attempts)
 
     def _send_new(self, offset: int) -> None:
         key = self._firsts.get(offset)
@@ -293,11 +335,10 @@ class KeySharedDispatcher(ReliableDispatcher):
         waiting = self._read_ahead_count + self._exhausted.blocked_count
         if (
             start < self._end
-            and self._open
             and not self._new_turns
+            and self._may_take_new()
             and self._reading_from is None
             and waiting <= READ_AHEAD_MAX
-            and self._room() > 0
             and self._read_again_at_ms <= self._now_ms
         ):
             count = min(self._end - start, max(self._settings.window, _READ_COUNT_MIN))

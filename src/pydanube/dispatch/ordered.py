@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from pydanube.dispatch.events import ConsumerJoined, DispatchSettings, KeysRead
 from pydanube.dispatch.members import Member
-from pydanube.dispatch.reliable import ReliableDispatcher
+from pydanube.dispatch.reliable import DELAYED_MAX, ReliableDispatcher
 from pydanube.model.ids import ConsumerId, Offset
 from pydanube.model.progress import Progress
 
@@ -14,8 +14,8 @@ from pydanube.model.progress import Progress
 class OrderedDispatcher(ReliableDispatcher):
     """Hands out ranges in offset order: retries that are due, then new messages.
 
-    While a message is exhausted and blocked, nothing new goes out; retries and what is in flight
-    go on.
+    A message that waits for its own time lets later ones go ahead. While a message is exhausted and
+    blocked, nothing new goes out; retries and what is in flight go on.
     """
 
     def __init__(self, progress: Progress, settings: DispatchSettings, seen_end: Offset) -> None:
@@ -72,8 +72,12 @@ class OrderedDispatcher(ReliableDispatcher):
     def _fill(self) -> None:
         if self._retries.count:
             self._resend()
+        if self._exhausted.blocked_count:
+            return
+        if self._delayed.count and not self._send_due():
+            return
         undelivered = self._undelivered
-        while undelivered.position < self._end and not self._exhausted.blocked_count:
+        while undelivered.position < self._end:
             room = self._room()
             if room <= 0:
                 return
@@ -86,6 +90,23 @@ class OrderedDispatcher(ReliableDispatcher):
             if stop == start:
                 return
             undelivered.deliver(stop)
+
+    def _send_due(self) -> bool:
+        """Deliver what has waited for its own time; tell whether new messages may follow."""
+        delayed = self._delayed
+        while (first := delayed.first_ready()) is not None:
+            start, end, attempts = first
+            end = min(end, start + max(self._room(), 0))
+            if self._settings.rate_per_second is not None:
+                end = min(end, start + self._allowance())
+            # Out of one place before it enters the other.
+            delayed.take_ready(start, end)
+            stop = self._spread(start, end, attempts + 1)
+            if stop < end:
+                delayed.make_ready(stop, end, attempts)
+            if stop < end or stop == start:
+                return False
+        return delayed.count < DELAYED_MAX
 
     def _resend(self) -> None:
         retries = self._retries

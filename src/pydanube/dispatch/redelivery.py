@@ -1,4 +1,4 @@
-"""When a message that failed is delivered again, and when it has failed too often."""
+"""When a message is delivered that must wait, and when it has failed too often."""
 
 from heapq import heapify, heappop, heappush
 
@@ -25,8 +25,8 @@ def is_exhausted(policy: FailurePolicy, attempts: int) -> bool:
     return attempts > policy.max_redelivery_count
 
 
-class Retries:
-    """Messages that failed and will be delivered again: some at once, some when their time comes.
+class Waiting:
+    """Messages that will be delivered later: some at once, some when their time comes.
 
     Every entry carries the number of deliveries so far.
     """
@@ -53,14 +53,18 @@ class Retries:
         """Return the messages with the lowest offsets that may go out now."""
         return self._ready.first()
 
-    def take_ready(self, start: int, end: int) -> int:
+    def take_ready(self, start: int, end: int) -> int | None:
         """Remove messages that may go out now, the first of a range; return their attempts.
 
-        0 if they do not wait any more.
+        None if they do not wait any more.
         """
         taken = self._ready.take(start, end)
         self.count -= sum(to - at for at, to, _ in taken)
-        return taken[0][2] if taken else 0
+        return taken[0][2] if taken else None
+
+    def is_ready(self, offset: int) -> bool:
+        """Tell whether a message that entered alone may go out now."""
+        return self._ready.at(offset) is not None
 
     def take(self, start: int, end: int) -> list[Known[int]]:
         """Remove what waits in [start, end) and return it."""
@@ -85,6 +89,15 @@ class Retries:
         due.sort()
         self.count -= sum(end - start for start, end, _ in due)
         return due
+
+    def hurry(self, by_ms: int) -> None:
+        """Let all that waits for a time be due so much earlier."""
+        held = [(start, end, value) for start, end, value in self._later]
+        self._later = RangeMap()
+        for start, end, (due_ms, attempts) in held:
+            self._later.insert(start, end, (due_ms - by_ms, attempts))
+        self._due = [(value[0] - by_ms, start) for start, _, value in held]
+        heapify(self._due)
 
     def next_due_ms(self) -> int:
         """Return when `take_due` will find something, or NEVER."""

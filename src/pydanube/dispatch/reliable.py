@@ -1,4 +1,4 @@
-"""What all dispatchers of reliable topics do alike: settle, count attempts, retry, give up."""
+"""What all dispatchers of reliable topics do alike: settle, count attempts, wait, give up."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from pydanube.dispatch.events import (
     Acked,
     Action,
     Available,
+    ClockMoved,
     Configured,
     ConsumerJoined,
     ConsumerLeft,
@@ -20,9 +21,13 @@ from pydanube.dispatch.events import (
     DispatchSettings,
     Drained,
     Event,
+    Expired,
+    ExpiredBelow,
     KeysRead,
     Nacked,
     Observed,
+    Postponed,
+    SeekTo,
     Settle,
     Skipped,
     TimePassed,
@@ -31,7 +36,7 @@ from pydanube.dispatch.in_flight import InFlight
 from pydanube.dispatch.members import Member
 from pydanube.dispatch.poison import DEAD_LETTER_RETRY_MS_MIN, Exhausted, Failure
 from pydanube.dispatch.range_map import Known, joined
-from pydanube.dispatch.redelivery import NEVER, Retries, is_exhausted, retry_delay_ms
+from pydanube.dispatch.redelivery import NEVER, Waiting, is_exhausted, retry_delay_ms
 from pydanube.dispatch.settled import Settled
 from pydanube.dispatch.token_bucket import TokenBucket
 from pydanube.dispatch.undelivered import Undelivered
@@ -43,14 +48,18 @@ from pydanube.model.ranges import RangeSet
 _DELIVER = cast("Callable[[ConsumerId, int, int, int], Deliver]", Deliver)
 _SETTLE = cast("Callable[[int, int], Settle]", Settle)
 
+DELAYED_MAX = 10_000
+"""How many messages may wait for their own time, before nothing new is looked at."""
+
 
 class ReliableDispatcher(ABC):
     """Delivers every message until it is settled, and settles nothing without a reason.
 
-    At any time an offset is in one place: undelivered, in flight, waiting for a retry, exhausted,
-    or settled. Every offset below the cursor is settled, and no settled one is delivered again.
-    What is in flight, waiting or on its way to the dead-letter topic never grows beyond the
-    window; what is exhausted and blocked is left out, since it may stay for ever.
+    At any time an offset is in one place: undelivered, in flight, waiting for a retry, waiting for
+    its own time, exhausted, or settled. Every offset below the cursor is settled, and no settled
+    one is delivered again, unless the subscription is told to go back. What is in flight, waiting
+    for a retry or on its way to the dead-letter topic never grows beyond the window; what is
+    exhausted and blocked is left out, since it may stay for ever.
 
     Messages below `seen_end` may have been delivered before this dispatcher was made: whoever got
     one then may ack it now, before it is delivered again.
@@ -64,7 +73,8 @@ class ReliableDispatcher(ABC):
         self._settled = Settled(progress.cursor, RangeSet(progress.settled))
         self._undelivered = Undelivered(progress)
         self._in_flight = InFlight()
-        self._retries = Retries()
+        self._retries = Waiting()
+        self._delayed = Waiting()
         self._exhausted = Exhausted()
         self._bucket: TokenBucket | None = None
         self._rate_lifts_at_ms = NEVER
@@ -98,6 +108,17 @@ class ReliableDispatcher(ABC):
                 self._remove(event.consumer)
             case Skipped():
                 self._skip(event.start, event.end)
+            case Postponed():
+                self._postpone(event)
+            case Expired():
+                self._expire(self._in_flight.take(event.start, event.end))
+            case ExpiredBelow():
+                self._expire_below(event.end)
+            case ClockMoved():
+                self._delayed.hurry(event.by_ms)
+                self._timer_at_ms = self._next_timer_ms()
+            case SeekTo():
+                self._seek(event.offset)
             case DeadLetterStored():
                 self._answer_dead_letter(event)
             case Configured():
@@ -139,6 +160,11 @@ class ReliableDispatcher(ABC):
         """Messages that are exhausted and block under the poison policy."""
         return self._exhausted.blocked_count
 
+    @property
+    def delayed_count(self) -> int:
+        """Messages that wait for their own time to be delivered."""
+        return self._delayed.count
+
     # What the kinds of subscription decide.
 
     @abstractmethod
@@ -162,6 +188,9 @@ class ReliableDispatcher(ABC):
 
     def _after_readying(self, start: int, end: int) -> None:  # noqa: B027  # Most need nothing.
         """Take note that messages may be delivered again."""
+
+    def _after_due(self, start: int, end: int) -> None:  # noqa: B027  # Most need nothing.
+        """Take note that the time of messages has come."""
 
     def _take_undelivered(self, start: int, end: int) -> list[Known[int]]:
         return self._undelivered.take(start, end)
@@ -234,12 +263,47 @@ class ReliableDispatcher(ABC):
 
     def _skip(self, start: int, end: int) -> None:
         self._settle_known(start, end)
+        if self._delayed.count:
+            self._settle(self._delayed.take(start, end))
         self._settle_undelivered(start, end)
 
-    def _settle_undelivered(self, start: int, end: int) -> None:
-        for at, to, _ in self._take_undelivered(start, end):
+    def _postpone(self, event: Postponed) -> None:
+        """Let messages wait for their own time, as if they had not been delivered."""
+        for start, end, attempts in self._in_flight.take(event.start, event.end):
+            self._delayed.schedule(start, end, attempts - 1, event.due_ms)
+            self._wake_by(event.due_ms)
+
+    def _expire(self, pieces: list[Known[int]]) -> None:
+        """Settle messages whose time is over and that are in no other place any more."""
+        if pieces:
+            self._actions.append(Observed("expired", _count(pieces)))
+            self._settle(pieces)
+
+    def _expire_below(self, end: int) -> None:
+        self._expire(self._retries.take(0, end) + self._delayed.take(0, end))
+        count = self._settle_undelivered(self._settled.cursor, min(end, self._end))
+        if count:
+            self._actions.append(Observed("expired", count))
+
+    def _seek(self, offset: int) -> None:
+        """Forget all that happened to messages; what was delivered comes back to nobody."""
+        progress = Progress(Offset(offset))
+        # Acks of what was delivered before speak of another delivery.
+        self._seen_end = Offset(0)
+        self._settled = Settled(offset, RangeSet())
+        self._undelivered = Undelivered(progress)
+        self._in_flight = InFlight()
+        self._retries = Waiting()
+        self._delayed = Waiting()
+        self._exhausted = Exhausted()
+        self._timer_at_ms = self._next_timer_ms()
+
+    def _settle_undelivered(self, start: int, end: int) -> int:
+        taken = self._take_undelivered(start, end)
+        for at, to, _ in taken:
             self._settled.add(at, to)
             self._actions.append(_SETTLE(at, to))
+        return _count(taken)
 
     def _nack(self, event: Nacked) -> None:
         pieces = self._in_flight.take(event.start, event.end)
@@ -343,6 +407,9 @@ class ReliableDispatcher(ABC):
             self._fail(late, 0, "ack timeout")
         for start, end, attempts in self._retries.take_due(now_ms):
             self._make_ready(start, end, attempts)
+        for start, end, attempts in self._delayed.take_due(now_ms):
+            self._delayed.make_ready(start, end, attempts)
+            self._after_due(start, end)
         for start, _, failure in self._exhausted.take_due(now_ms):
             self._ask_dead_letter(start, failure)
         self._rate_lifts_at_ms = NEVER
@@ -352,6 +419,8 @@ class ReliableDispatcher(ABC):
         timer = self._in_flight.oldest_ms + self._settings.policy.ack_timeout_ms
         if self._retries.count:
             timer = min(timer, self._retries.next_due_ms())
+        if self._delayed.count:
+            timer = min(timer, self._delayed.next_due_ms())
         if self._exhausted.leaving_count:
             timer = min(timer, self._exhausted.next_due_ms())
         return min(timer, self._rate_lifts_at_ms, NEVER)

@@ -1,6 +1,6 @@
 import pytest
 
-from pydanube.dispatch.redelivery import NEVER, Retries, is_exhausted, retry_delay_ms
+from pydanube.dispatch.redelivery import NEVER, Waiting, is_exhausted, retry_delay_ms
 from pydanube.model.policies import FailurePolicy
 
 
@@ -36,7 +36,7 @@ def test_there_is_one_delivery_more_than_redeliveries() -> None:
 
 
 def test_what_is_taken_from_the_middle_does_not_hold_up_the_rest() -> None:
-    retries = Retries()
+    retries = Waiting()
     retries.schedule(0, 10, attempts=1, due_ms=50)
     assert retries.take(3, 5) == [(3, 5, 1)]
     assert retries.take_due(49) == []
@@ -47,7 +47,7 @@ def test_what_is_taken_from_the_middle_does_not_hold_up_the_rest() -> None:
 
 
 def test_settled_retries_do_not_pile_up() -> None:
-    retries = Retries()
+    retries = Waiting()
     for offset in range(10_000):
         retries.schedule(offset, offset + 1, 1, 60_000 + offset)
         retries.take(offset, offset + 1)
