@@ -8,8 +8,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 from msgspec import Struct
 
+from pydanube.client.errors import SessionUnknown
 from pydanube.client.message import MessageId, ReceivedMessage
-from pydanube.client.session import SessionUnknown
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.message import Message
 from pydanube.model.policies import DispatchStrategy, SubscriptionType

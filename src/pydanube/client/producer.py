@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from pydanube.client.brokers import Brokers
 from pydanube.client.connection import Connection
+from pydanube.client.errors import SessionUnknown
 from pydanube.client.message import SentBatch, SentMessage
 from pydanube.client.routing import PartitionRouter
-from pydanube.client.session import SESSION_IDS, Session, SessionUnknown
+from pydanube.client.session import SESSION_IDS, Session
 from pydanube.errors import (
     Conflict,
     DanubeError,

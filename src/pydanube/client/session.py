@@ -2,16 +2,9 @@
 
 import asyncio
 
-from pydanube.errors import Conflict
 from pydanube.model.sequences import MessageSequence
 
 SESSION_IDS = 2**63
-
-
-class SessionUnknown(Conflict):
-    """The broker does not know the session, or no longer; nothing was stored."""
-
-    code = "session_unknown"
 
 
 class Session:
