@@ -389,7 +389,6 @@ UNSERVED = [
         services.CLUSTER_ADMIN,
         services.SECURITY_ADMIN,
         services.SCHEMA_REGISTRY,
-        services.STORAGE_SERVICE,
         services.EDGE_REPLICATOR_SERVICE,
     )
 ]

@@ -160,6 +160,18 @@ async def test_default_and_system_always_exist(client: RawClient) -> None:
     assert list(namespaces) == ["default", "system"]
 
 
+async def test_namespaces_of_the_configuration_exist_from_the_start(tmp_path: Path) -> None:
+    broker = RunningBroker(tmp_path, {"bootstrap_namespaces": ["shop", "default"]})
+    await broker.start()
+    try:
+        client = broker.client()
+        await client.create_producer("/shop/orders")
+        namespaces = (await client.call(services.LIST_NAMESPACES, admin.Empty())).namespaces
+        assert list(namespaces) == ["default", "shop", "system"]
+    finally:
+        await broker.close()
+
+
 # Partitions.
 
 

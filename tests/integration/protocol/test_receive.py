@@ -227,3 +227,32 @@ async def test_a_request_without_an_id_is_an_unknown_id(
     broker.clock.advance(1)
     with pytest.raises(CallRefused, match="NOT_FOUND"):
         await asking
+
+
+async def test_a_client_that_pings_all_the_time_is_not_cut_off(
+    broker: RunningBroker, client: RawClient
+) -> None:
+    producer = await client.create_producer(TOPIC)
+    consumer = await client.subscribe(TOPIC)
+    options = [
+        ("grpc.keepalive_time_ms", 50),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+    target = f"127.0.0.1:{broker.server.client_port}"
+    async with grpc.aio.insecure_channel(target, options=options) as channel:
+        request = api.ReceiveRequest(consumer_id=consumer).SerializeToString()
+        call = channel.unary_stream(services.RECEIVE_MESSAGES.path)(request)
+        await call.initial_metadata()
+        await asyncio.sleep(1)  # Twenty pings on an idle connection.
+        await client.send(TOPIC, producer, b"still here")
+        reply = await asyncio.wait_for(call.read(), 5)
+        assert api.StreamMessage.FromString(reply).payload == b"still here"
+        call.cancel()
+
+
+async def test_headers_of_proxies_and_tokens_are_ignored(client: RawClient) -> None:
+    await client.create_producer(TOPIC)
+    headers = {"x-danube-broker-url": "http://elsewhere:1/", "authorization": "Bearer nobody"}
+    request = api.TopicLookupRequest(topic=TOPIC).SerializeToString()
+    await client.channel.unary(services.TOPIC_LOOKUP.path, request, metadata=headers)

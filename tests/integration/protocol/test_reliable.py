@@ -256,6 +256,18 @@ async def test_without_a_living_consumer_messages_wait(client: RawClient, produc
     assert await (await client.consume(TOPIC, "s", "new", SHARED)).offsets(5) == [0, 1, 2, 3, 4]
 
 
+async def test_a_consumer_that_does_not_read_holds_up_nobody(
+    client: RawClient, producer: int
+) -> None:
+    await client.set_window(TOPIC, 10_000)
+    await client.subscribe(TOPIC, "s", "silent", SHARED)
+    reader = await client.consume(TOPIC, "s", "reading", SHARED)
+    for _ in range(0, 2600, 100):
+        await asyncio.gather(*(client.send(TOPIC, producer) for _ in range(100)))
+    received = await reader.take(1600)
+    assert len(set(offsets(received))) == 1600, "the silent one has room for a thousand, not more"
+
+
 # Key-Shared.
 
 
