@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pydanube.client.batch_consumer import DeliveredBatch
     from pydanube.client.client import Client, connect
     from pydanube.client.consumer import Consumer
     from pydanube.client.flight import MessageBatch
@@ -41,6 +42,7 @@ __all__ = [
     "Consumer",
     "Corruption",
     "DanubeError",
+    "DeliveredBatch",
     "InvalidRequest",
     "MessageBatch",
     "NotFound",
@@ -62,6 +64,7 @@ _FOUND_IN = {
     "Broker": "pydanube.testing.broker",
     "Client": "pydanube.client.client",
     "Consumer": "pydanube.client.consumer",
+    "DeliveredBatch": "pydanube.client.batch_consumer",
     "MessageBatch": "pydanube.client.flight",
     "Producer": "pydanube.client.producer",
     "Reader": "pydanube.client.reader",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -11,6 +12,9 @@ from pydanube.client.connection import Connection, Subscription
 from pydanube.client.message import ReceivedMessage
 from pydanube.errors import Conflict, DanubeError, NotFound, Unavailable
 from pydanube.runtime.tasks import TaskScope
+
+if TYPE_CHECKING:
+    from pydanube.client.batch_consumer import BatchConsumer, DeliveredBatch
 
 QUEUE_MESSAGES_MAX = 100
 HEALTH_SECONDS = 5.0
@@ -29,6 +33,7 @@ class Consumer(AsyncIterator[ReceivedMessage]):
         self._brokers = brokers
         self._subscription = subscription
         self._queue: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue(QUEUE_MESSAGES_MAX)
+        self._batch_partitions: dict[str, BatchConsumer] = {}
         self._failure: Exception | None = None
         self.closed = False
         self._tasks = TaskScope(self._report)
@@ -65,6 +70,60 @@ class Consumer(AsyncIterator[ReceivedMessage]):
     ) -> None:
         """Give a message back, to be delivered again as the failure policy says."""
         await self._partition_of(message).nack(message, delay_ms=delay_ms, reason=reason)
+
+    async def batches(self) -> "AsyncIterator[DeliveredBatch]":
+        """Receive Arrow batches of a reliable topic instead of messages, until closed.
+
+        Call it first, and once: unread single messages are left to be delivered again. Ack each
+        batch with `ack_batch`; after a reconnect some come again.
+        """
+        if self.closed or self._batch_partitions:
+            raise Conflict("this consumer is closed, or gives batches already")
+        from pydanube.client.batch_consumer import BatchConsumer  # Arrow, for those who use it.
+
+        queue: asyncio.Queue[DeliveredBatch | None] = asyncio.Queue()
+        self._batch_partitions = {
+            topic: BatchConsumer(self._brokers, topic, self._subscription, queue)
+            for topic in self._partitions
+        }
+        await self._tasks.close()
+        self._tasks = TaskScope(self._report)
+        for partition in self._batch_partitions.values():
+            self._tasks.start(
+                self._run_batches(partition, queue), f"receive batches of {partition.topic}"
+            )
+        while (batch := await queue.get()) is not None:
+            self._batch_partitions[batch.topic].taken(batch)
+            yield batch
+        if self._failure is not None:
+            raise self._failure
+
+    async def ack_batch(self, batch: "DeliveredBatch") -> None:
+        """Report all messages of a batch as done: once this returns they are not delivered again.
+
+        Unlike single messages, batches can be acked only while this consumer is open.
+        """
+        partition = self._batch_partitions.get(batch.topic)
+        if partition is None or self.closed:
+            raise Conflict(f"this consumer receives no batches of {batch.topic}")
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS_MAX):
+                await partition.ack(batch)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"{batch.topic} confirmed no ack within {SETTLE_SECONDS_MAX:g} s; the messages may "
+                "be delivered again"
+            ) from error
+
+    async def _run_batches(
+        self, partition: "BatchConsumer", queue: "asyncio.Queue[DeliveredBatch | None]"
+    ) -> None:
+        try:
+            await partition.run()
+        except Exception as error:  # noqa: BLE001  # The outermost loop: `batches` raises it.
+            self._failure = error
+        finally:
+            queue.put_nowait(None)
 
     async def close(self) -> None:
         """Stop receiving. Unread messages are dropped; the broker delivers them again.

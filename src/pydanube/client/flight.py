@@ -1,22 +1,28 @@
 """The batch API as typed calls to one broker: our own types in and out, errors by their kind."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Literal
 
 import pyarrow as pa
 from msgspec import Struct
 
-from pydanube.client.connection import Connection
+from pydanube.client.connection import Connection, Subscription
 from pydanube.errors import DanubeError
 from pydanube.model.batch import SCHEMA
+from pydanube.model.policies import SubscriptionType
 from pydanube.wire.calls import CallRefused
 from pydanube.wire.flight import service
 from pydanube.wire.flight.convert import SCHEMA_MESSAGE
 from pydanube.wire.flight.descriptors import (
+    AcksDurable,
     BatchNumbers,
     BatchPlace,
+    ConsumerSays,
+    Delivered,
     Position,
     PublishCommand,
     PutAnswer,
+    SubscribeCommand,
     Ticket,
     decode,
     encode,
@@ -28,9 +34,18 @@ from pydanube.wire.flight.framing import (
     encapsulate,
     fields,
     flight_data,
+    metadata_only,
     read_flight_data,
     write_descriptor,
 )
+
+_Type = Literal["exclusive", "shared", "failover", "key_shared"]
+_TYPES: dict[SubscriptionType, _Type] = {
+    "Exclusive": "exclusive",
+    "Shared": "shared",
+    "Failover": "failover",
+    "KeyShared": "key_shared",
+}
 
 
 class MessageBatch(Struct, frozen=True):
@@ -78,6 +93,40 @@ async def get(
         place = decode(BatchPlace, data.app_metadata, "the place of a batch")
         message = pa.py_buffer(encapsulate(data.header, data.body))
         yield MessageBatch(topic, place.offset, pa.ipc.read_record_batch(message, SCHEMA))
+
+
+async def exchange(
+    connection: Connection,
+    topic: str,
+    subscription: Subscription,
+    credit: int,
+    says: AsyncIterator[ConsumerSays],
+) -> AsyncGenerator[tuple[Delivered, pa.RecordBatch] | tuple[AcksDurable, None], None]:
+    """Join a subscription: what the consumer says goes out, batches and notices come in."""
+    command = SubscribeCommand(
+        topic=topic,
+        subscription=subscription.name,
+        consumer=subscription.consumer_name,
+        type=_TYPES[subscription.type],
+        start_position=subscription.start_position,
+        key_filters=tuple(subscription.key_filters),
+        credit=credit,
+    )
+    descriptor = write_descriptor(Descriptor(COMMAND, command=encode(command)))
+
+    async def requests() -> AsyncIterator[bytes]:
+        yield bytes_field(1, descriptor)
+        async for said in says:
+            yield metadata_only(encode(said))
+
+    async for reply in _replies(connection, service.DO_EXCHANGE, requests()):
+        data = read_flight_data(reply)
+        if data.body:
+            message = pa.py_buffer(encapsulate(data.header, data.body))
+            rows = pa.ipc.read_record_batch(message, SCHEMA)
+            yield decode(Delivered, data.app_metadata, "what was delivered"), rows
+        elif data.app_metadata:
+            yield decode(AcksDurable, data.app_metadata, "a notice of acks"), None
 
 
 async def _replies(
