@@ -26,4 +26,5 @@ def _reading(subscription: Subscription) -> SubscriptionReading:
         lag=subscription.lag,
         pending_redelivery=subscription.waiting_count,
         blocked=subscription.blocked_count,
+        delayed=subscription.delayed_count,
     )

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.message import Message
+from pydanube.model.timing import HeldBack, RowTiming, held_back, row_timings
 
 _TEXT = pa.utf8()
 _ATTRIBUTES = pa.map_(_TEXT, _TEXT)
@@ -37,7 +38,7 @@ class Batch:
     original request of each row, for batches gathered from single messages that came with theirs.
     """
 
-    __slots__ = ("_columns", "_payload_bytes", "count", "data", "size_bytes", "wire")
+    __slots__ = ("_columns", "_payload_bytes", "_timings", "count", "data", "size_bytes", "wire")
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Batch:
         self.size_bytes = len(data) + (sum(map(len, wire)) if wire is not None else 0)
         self._columns = columns
         self._payload_bytes = payload_bytes
+        self._timings: Sequence[RowTiming] | None = None
 
     @classmethod
     def gather(cls, messages: Sequence[Message]) -> "Batch":
@@ -82,12 +84,15 @@ class Batch:
         ]
         data = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize().to_pybytes()
         wire = [message.wire for message in messages if message.wire is not None]
-        return cls(
+        batch = cls(
             data,
             count,
             wire=wire if len(wire) == count else None,
             payload_bytes=sum(map(len, payloads)),
         )
+        if columns[_ATTRS] is nulls[_ATTRS]:
+            batch._timings = ()
+        return batch
 
     @classmethod
     def from_bytes(cls, data: bytes, count: int) -> "Batch":
@@ -139,6 +144,23 @@ class Batch:
                 strict=True,
             )
         ]
+
+    def timings(self) -> Sequence[RowTiming]:
+        """Return the rows that have attributes about their time."""
+        if self._timings is None:
+            columns = self.record_batch()
+            self._timings = row_timings(columns.column(_ATTRS), columns.column(_TIME))
+        return self._timings
+
+    def held_back(
+        self, first_row: int, end_row: int, *, now_ms: int, ttl_ms: int | None
+    ) -> Sequence[HeldBack]:
+        """Return the rows of [first_row, end_row) that must not be sent now; see `timing`."""
+        timings = self.timings()
+        if not timings and ttl_ms is None:
+            return ()
+        times = self.record_batch().column(_TIME)
+        return held_back(timings, times, first_row, end_row, now_ms=now_ms, ttl_ms=ttl_ms)
 
     @property
     def payload_bytes(self) -> int:

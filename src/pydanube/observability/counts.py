@@ -20,6 +20,7 @@ class SubscriptionReading(Struct, frozen=True, kw_only=True):
     lag: int
     pending_redelivery: int
     blocked: int
+    delayed: int = 0
 
 
 class TopicReading(Struct, frozen=True, kw_only=True):
@@ -52,8 +53,9 @@ class SubscriptionMetrics:
         "discarded",
         "retry_exhausted",
         "dead_letters",
+        "expired",
     )
-    GAUGES = ("active_consumers", "lag", "pending_redelivery", "blocked")
+    GAUGES = ("active_consumers", "lag", "pending_redelivery", "blocked", "delayed")
 
     def __init__(self, wake_ups: WakeUps, *, own_series: bool) -> None:
         self.messages_out = 0
@@ -68,6 +70,8 @@ class SubscriptionMetrics:
         self.lag = 0
         self.pending_redelivery = 0
         self.blocked = 0
+        self.delayed = 0
+        self.expired = 0
         self.own_series = own_series
         self.poison_policy = "Block"
         """What becomes of exhausted messages; whoever configures the subscription sets it."""
@@ -93,6 +97,8 @@ class SubscriptionMetrics:
                 count_up(self.retry_exhausted, (self.poison_policy,), count)
             case "dead_letter":
                 count_up(self.dead_letters, ("DeadLetter",), count)
+            case "expired":
+                self.expired += count
             case "wake_up":
                 self._wake_ups.by_timer += count
             case _:
@@ -104,6 +110,7 @@ class SubscriptionMetrics:
         self.lag = reading.lag
         self.pending_redelivery = reading.pending_redelivery
         self.blocked = reading.blocked
+        self.delayed = reading.delayed
 
 
 class TopicMetrics:

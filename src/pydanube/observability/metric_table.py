@@ -147,6 +147,14 @@ SUBSCRIPTION_METRICS: Mapping[str, Metric] = {
     "blocked": _subscription(
         "subscription_terminal_blocked", "gauge", "Exhausted messages that block."
     ),
+    "delayed": _subscription(
+        "subscription_delayed", "gauge", "Messages known to wait for their own time."
+    ),
+    "expired": _subscription(
+        "subscription_expired_total",
+        "counter",
+        "Messages that outlived their time and were settled without being delivered.",
+    ),
 }
 
 JOURNAL_METRICS: Mapping[str, Metric] = {

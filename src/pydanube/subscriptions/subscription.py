@@ -312,6 +312,11 @@ class Subscription:
         return self._dispatcher.blocked_count
 
     @property
+    def delayed_count(self) -> int:
+        """Messages known to wait for their own time."""
+        return self._dispatcher.delayed_count
+
+    @property
     def lag(self) -> int:
         """Durable messages that are not settled."""
         source = self._context.source

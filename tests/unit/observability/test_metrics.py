@@ -37,7 +37,7 @@ class Broker:
     def add(self, name: str, subscriptions: Sequence[str] = (), *, reliable: bool = True) -> None:
         readings = [
             SubscriptionReading(
-                name=each, active_consumers=2, lag=30, pending_redelivery=4, blocked=1
+                name=each, active_consumers=2, lag=30, pending_redelivery=4, blocked=1, delayed=5
             )
             for each in subscriptions
         ]
@@ -106,6 +106,7 @@ async def test_a_subscription_counts_what_its_dispatcher_observed() -> None:
         ["nack", "redelivery", "ack_timeout", "discarded", "exhausted", "dead_letter", "wake_up"], 1
     ):
         subscription.observed(what, number)
+    subscription.observed("expired", 8)
     where = {"topic": "/default/orders", "subscription": "billing"}
     assert await broker.value("danube_consumer_messages_out_total", **where) == 7
     assert await broker.value("danube_consumer_bytes_out_total", **where) == 700
@@ -113,9 +114,11 @@ async def test_a_subscription_counts_what_its_dispatcher_observed() -> None:
     assert await broker.value("danube_subscription_redelivery_total", **where) == 2
     assert await broker.value("danube_subscription_ack_timeout_total", **where) == 3
     assert await broker.value("danube_subscription_discarded_total", **where) == 4
+    assert await broker.value("danube_subscription_expired_total", **where) == 8
     assert await broker.value("danube_subscription_lag_messages", **where) == 30
     assert await broker.value("danube_subscription_pending_redelivery", **where) == 4
     assert await broker.value("danube_subscription_terminal_blocked", **where) == 1
+    assert await broker.value("danube_subscription_delayed", **where) == 5
     where["poison_policy"] = "DeadLetter"
     assert await broker.value("danube_subscription_retry_exhausted_total", **where) == 5
     assert await broker.value("danube_subscription_dlq_total", **where) == 6
