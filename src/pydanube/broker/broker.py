@@ -14,6 +14,7 @@ from pydanube.broker.servicers.discovery import DiscoveryServicer
 from pydanube.broker.servicers.flight import FlightServicer
 from pydanube.broker.servicers.namespace_admin import NamespaceAdminServicer
 from pydanube.broker.servicers.producer import ProducerServicer
+from pydanube.broker.servicers.storage import StorageServicer
 from pydanube.broker.servicers.topic_admin import TopicAdminServicer
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.metadata.local_store import LocalMetadataStore
@@ -23,10 +24,13 @@ from pydanube.observability.metrics import BrokerMetrics, Sources
 from pydanube.observability.process import read_process
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.tasks import TaskScope
+from pydanube.storage.segments.location import open_store
+from pydanube.storage.segments.tier import SegmentPlace
 from pydanube.storage.storage import Storage
 from pydanube.topics.catalog import Catalog
 from pydanube.topics.manager import TopicManager, TopicSettings
 from pydanube.topics.registration import Registration
+from pydanube.topics.segment_catalog import MetadataSegmentCatalog
 from pydanube.wire.calls import HandlerTable
 from pydanube.wire.danube import services
 from pydanube.wire.flight import service as flight
@@ -55,7 +59,6 @@ ADMIN_SERVICES = (
 _NOT_YET = "this version of the broker does not offer it"
 _UNSERVED = frozenset(
     {
-        services.STORAGE_SERVICE,
         services.SCHEMA_REGISTRY,
         services.EDGE_REPLICATOR_SERVICE,
         services.CLUSTER_ADMIN,
@@ -123,6 +126,12 @@ class Broker:
                 config.storage.local_wal_root,
                 identity=f"{config.cluster_name}/{broker_id}",
                 metrics=self._metrics.journal,
+                segments=SegmentPlace(
+                    store=open_store(config.storage, machine.files),
+                    catalog=MetadataSegmentCatalog(metadata, config.storage.metadata_prefix),
+                    randomness=machine.randomness,
+                    metrics=self._metrics.segments,
+                ),
             )
         except OSError as error:
             await self._give_up(metadata)
@@ -175,6 +184,7 @@ class Broker:
                 topics=lambda: topic_readings(topics, clock.monotonic_ms()),
                 unsynced_bytes=lambda: storage.unsynced_bytes,
                 journal_failed=lambda: storage.failure is not None,
+                unexported_bytes=lambda: storage.unexported_bytes,
                 process=read_process,
             )
         )
@@ -192,6 +202,7 @@ class Broker:
             registration, self._machine.clock, urls.client.broker_url, self._metrics
         ).register(table)
         DiscoveryServicer(topics, registration, urls.client).register(table)
+        StorageServicer(topics).register(table)
         FlightServicer(
             topics, registration, self._machine.clock, self._metrics, urls.client.connect_url
         ).register(table)
@@ -237,6 +248,9 @@ class Broker:
             # Acks of this very moment are journaled by the event loop's next turn.
             await self._machine.clock.sleep(0)
             await _flush(self._serving.storage)
+            if self._config.storage.mode != "local":
+                # Another broker may serve these topics next, and it has no other copy.
+                await self._serving.storage.seal_all(self._config.storage.segments.shutdown_seconds)
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""

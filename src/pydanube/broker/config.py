@@ -4,6 +4,7 @@ Files written for Danube are read unchanged. What this version cannot do is refu
 starts, with a sentence that says so; nothing is accepted and then ignored.
 """
 
+import posixpath
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal
@@ -20,10 +21,11 @@ from pydanube.broker.addresses import (
 )
 from pydanube.broker.config_text import SettingsReader
 from pydanube.broker.errors import InvalidConfig
-from pydanube.errors import NotSupported
+from pydanube.errors import InvalidRequest, NotSupported
 from pydanube.model.names import check_namespace_name
 from pydanube.model.policies import DispatchConfig, Policies
 from pydanube.storage.config import StorageConfig
+from pydanube.storage.segments.location import directory_root
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -217,6 +219,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._namespaces_have_names()
         self._hosts_are_addresses()
         self._metadata_and_journal_lie_apart()
+        self._segments_have_a_place()
 
     def _namespaces_have_names(self) -> None:
         for name in self.bootstrap_namespaces:
@@ -232,6 +235,18 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.meta_store.data_dir.rstrip("/") == self.storage.local_wal_root.rstrip("/"):
             raise InvalidConfig(
                 "meta_store.data_dir and storage.local_wal_root must be different directories"
+            )
+
+    def _segments_have_a_place(self) -> None:
+        try:
+            root = directory_root(self.storage)
+        except InvalidRequest as error:
+            raise InvalidConfig(str(error)) from None
+        taken = (self.meta_store.data_dir.rstrip("/"), self.storage.local_wal_root.rstrip("/"))
+        if root is not None and root.rstrip("/") in taken:
+            raise InvalidConfig(
+                f"segments would lie in {root}, where metadata or journal are; choose another "
+                "directory (storage.durable.root, or storage.local_wal_root in local mode)"
             )
 
 
@@ -300,12 +315,25 @@ def _finish(
         reader.move(tuple(old.split(".")), tuple(new.split(".")))
     # Danube writes unlimited as 0; inside it is None.
     reader.replace(("policies",), 0, None)
+    _derive_journal_root(reader)
     config = reader.build()
     _refuse_the_unsupported(config)
     if not insecure:
         _refuse_exposure(config)
     advertised_urls(config, config.broker.ports.client)
     return config
+
+
+_CACHES = {"shared_fs": "shared-fs-cache", "object_store": "object-store-cache"}
+
+
+def _derive_journal_root(reader: SettingsReader[BrokerConfig]) -> None:
+    """Place the journal of the modes with remote segments beside the metadata, unless told."""
+    cache = _CACHES.get(str(reader.value("storage.mode")))
+    data_dir = reader.value("meta_store.data_dir") or MetaStoreConfig().data_dir
+    if cache and isinstance(data_dir, str) and reader.value("storage.local_wal_root") is None:
+        root = posixpath.join(posixpath.dirname(posixpath.normpath(data_dir)), cache)
+        reader.add_values({"storage.local_wal_root": root}, "derived from meta_store.data_dir")
 
 
 def _refuse_the_unsupported(config: BrokerConfig) -> None:
@@ -319,10 +347,6 @@ def _refuse_the_unsupported(config: BrokerConfig) -> None:
         raise NotSupported(
             "meta_store.seed_nodes names several brokers, and this version runs one broker alone; "
             "leave the list empty"
-        )
-    if config.storage.mode != "local":
-        raise NotSupported(
-            f"storage.mode: {config.storage.mode} is not in this version; use storage.mode: local"
         )
     if config.storage.write_buffer is not None:
         raise NotSupported(

@@ -79,6 +79,11 @@ class SettingsReader(Generic[Config]):
         for name, value in values.items():
             self._settings[tuple(name.split("."))] = Setting(value, origin)
 
+    def value(self, name: str) -> object:
+        """Return what was given for a dotted name so far; None if nothing was."""
+        setting = self._settings.get(tuple(name.split(".")))
+        return None if setting is None else setting.value
+
     def move(self, old: Path, new: Path) -> None:
         """Bring what an older file keeps at `old`, a setting or a section, to where it belongs."""
         for path in [path for path in self._settings if path[: len(old)] == old]:

@@ -45,9 +45,37 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "are forgotten; what it repeats after that is stored again. PyDanube's own key."
         ),
     ] = None
+    retention_ms: Annotated[
+        Limit,
+        Meta(
+            description="Milliseconds the messages of a reliable topic stay, counted from when "
+            "they became a segment. PyDanube's own key."
+        ),
+    ] = None
+    retention_bytes: Annotated[
+        Limit,
+        Meta(
+            description="Bytes of segments a reliable topic keeps; the oldest go first. "
+            "PyDanube's own key."
+        ),
+    ] = None
+    retention_waits_for_subscriptions: Annotated[
+        bool | None,
+        Meta(
+            description="Whether messages stay until every subscription is done with them, "
+            "whatever retention says; none means true. PyDanube's own key."
+        ),
+    ] = None
 
 
-OWN_POLICIES = frozenset({"forget_sequences_after_ms"})
+OWN_POLICIES = frozenset(
+    {
+        "forget_sequences_after_ms",
+        "retention_ms",
+        "retention_bytes",
+        "retention_waits_for_subscriptions",
+    }
+)
 """Those that Danube does not have."""
 
 

@@ -146,10 +146,13 @@ class Catalog:
         """Replace a topic's record."""
         await self._store.put(keys.topic_record(topic), _encode(record))
 
-    async def delete_topic(self, topic: str, record: TopicRecord) -> None:
-        """Delete a topic and all below it; after a crash the next start goes on with it."""
+    async def begin_delete(self, topic: str, record: TopicRecord) -> None:
+        """Mark a topic, so that after a crash the next start goes on with deleting it."""
         if not record.deleting:
             await self.update_topic(topic, msgspec.structs.replace(record, deleting=True))
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic that is marked, and all below it."""
         await self._delete_below(keys.topic_parts(topic))
         await self._store.transact(
             [], [Delete(keys.topic_record(topic)), Delete(keys.namespace_topic(topic))]

@@ -93,7 +93,7 @@ class TopicManager:
                 await self.catalog.create_namespace(namespace, self.settings.policies)
         for name, record in list(self.catalog.topics()):
             if record.deleting:
-                await self.catalog.delete_topic(name, record)
+                await self._delete_stored(name, record)
             else:
                 self._load(name, record)
 
@@ -251,7 +251,7 @@ class TopicManager:
         """Delete one topic with its messages and subscriptions. Its streams are left to end."""
         topic.drain()
         topic.close(None)
-        await self.catalog.delete_topic(topic.name, topic.record)
+        await self._delete_stored(topic.name, topic.record)
         del self._topics[topic.name]
         self._forget_partition(topic.name)
         for subscription in topic.subscriptions.values():
@@ -259,6 +259,13 @@ class TopicManager:
         if topic.is_reliable:
             self.storage.drop_topic(topic.record.id)
         _log.info("topic deleted", topic=topic.name)
+
+    async def _delete_stored(self, name: str, record: TopicRecord) -> None:
+        """Delete a topic's segments and all that the metadata knows of it, in that order."""
+        await self.catalog.begin_delete(name, record)
+        if record.strategy == "Reliable":
+            await self.storage.remove_segments(record.id, name)
+        await self.catalog.delete_topic(name)
 
     # Namespaces.
 

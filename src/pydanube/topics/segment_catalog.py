@@ -81,17 +81,22 @@ class MetadataSegmentCatalog(SegmentCatalog):
 
     @override
     async def remove_topic(self, topic: str, topic_id: TopicId, due_ms: int) -> None:
+        frontier_key = keys.segment_frontier(self._prefix, topic)
+        if self._store.get(frontier_key) is None:
+            return
         # The directory first: whatever happens then, its objects will go.
-        directory = directory_of(topic, topic_id)
-        mark = keys.retired_object(self._prefix, due_ms, directory)
-        if self._store.list(keys.segments(self._prefix, topic)) or self._store.get(
-            keys.segment_frontier(self._prefix, topic)
-        ):
-            await self._store.put(mark, b"null")
-        while found := self._store.list(keys.segments(self._prefix, topic)):
-            operations = [Delete(each.key) for each in found[:_OPERATIONS_AT_ONCE]]
-            await self._store.transact([], operations)
-        await self._store.delete(keys.segment_frontier(self._prefix, topic))
+        mark = keys.retired_object(self._prefix, due_ms, directory_of(topic, topic_id))
+        await self._store.put(mark, b"null")
+        while frontier := self._store.get(frontier_key):
+            found = self._store.list(keys.segments(self._prefix, topic))[:_OPERATIONS_AT_ONCE]
+            operations: list[Operation] = [Delete(each.key) for each in found]
+            if not found:
+                operations.append(Delete(frontier_key))
+            try:
+                # As it was read: an export that was under way may have added one more.
+                await self._store.transact([Expect(frontier_key, frontier.revision)], operations)
+            except Conflict:
+                continue
 
     @override
     def retired(self) -> list[Retired]:

@@ -20,6 +20,7 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
 from pydanube.runtime.watermark import Watermark
+from pydanube.storage.segments.planning import RetentionRule
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import LastBatch, Piece, ProducerStamp, TopicLog
 from pydanube.subscriptions.cursor import Cursor
@@ -82,7 +83,7 @@ class Topic:
         """The durable end, for whoever waits until it moves; closed with the topic."""
         self._sequencer: Sequencer | None = None
         if record.strategy == "Reliable":
-            self.log = context.storage.topic(record.id)
+            self.log = context.storage.topic(record.id, name, retention=self._retention)
             self.frontier.advance_to(self.log.durable_end)
             self._gatherer = Gatherer(self._store)
             self._sequencer = Sequencer(name, self.log, context.clock, self._append)
@@ -96,6 +97,16 @@ class Topic:
     def is_reliable(self) -> bool:
         """Whether its messages are stored."""
         return self.log is not None
+
+    def _retention(self) -> RetentionRule:
+        """Return how long messages stay, and which must stay because somebody has yet to settle."""
+        policies = self.policies
+        held_from = None
+        if policies.retention_waits_for_subscriptions is not False:
+            held_from = min((each.cursor for each in self.subscriptions.values()), default=None)
+        return RetentionRule(
+            time_ms=policies.retention_ms, bytes_max=policies.retention_bytes, held_from=held_from
+        )
 
     # Publishing.
 

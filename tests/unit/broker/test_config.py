@@ -161,8 +161,6 @@ def test_zero_is_unlimited_in_policies_from_every_source_and_nowhere_else() -> N
         ("auth.mode", "tls", "auth.mode: tls is not in this version"),
         ("admin_tls", True, "admin_tls: true is not in this version"),
         ("meta_store.seed_nodes", ["a:7650", "b:7650"], "runs one broker alone"),
-        ("storage.mode", "shared_fs", "storage.mode: shared_fs is not in this version"),
-        ("storage.mode", "object_store", "storage.mode: object_store is not in this version"),
         ("storage.write_buffer.backend", "valkey", "storage.write_buffer is not in this version"),
     ],
 )
@@ -170,11 +168,46 @@ def test_what_this_version_cannot_do_is_refused_by_name(
     name: str, value: object, said: str
 ) -> None:
     with pytest.raises(NotSupported, match=said):
-        load_config(MINIMAL, {}, {name: value, **_what_remote_storage_needs(value)})
+        load_config(MINIMAL, {}, {name: value})
 
 
-def _what_remote_storage_needs(value: object) -> dict[str, object]:
-    return {"storage.durable.root": "somewhere"} if value in ("shared_fs", "object_store") else {}
+@pytest.mark.parametrize(
+    ("mode", "root", "journal"),
+    [
+        ("shared_fs", "/mnt/share", "./danube-data/shared-fs-cache"),
+        ("object_store", "s3://bucket/prefix", "./danube-data/object-store-cache"),
+    ],
+)
+def test_with_remote_segments_the_journal_lies_beside_the_metadata(
+    mode: str, root: str, journal: str
+) -> None:
+    settings = {"storage.mode": mode, "storage.durable.root": root}
+    assert load_config(MINIMAL, {}, settings).storage.local_wal_root == journal.removeprefix("./")
+    told = load_config(MINIMAL, {}, {**settings, "storage.local_wal_root": "/fast/disk"})
+    assert told.storage.local_wal_root == "/fast/disk"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"storage.mode": "shared_fs"}, "needs a directory as storage.durable.root"),
+        ({"storage.mode": "object_store"}, "needs storage.durable.root"),
+        ({"storage.mode": "object_store", "storage.durable.root": "x"}, "storage.durable.backend"),
+        (
+            {"storage.mode": "shared_fs", "storage.durable.root": "./danube-data/raft"},
+            "segments would lie in",
+        ),
+        ({"meta_store.data_dir": "/d/segments", "storage.local_wal_root": "/d/wal"}, "would lie"),
+        ({"storage.metadata_prefix": "danube/"}, "storage.metadata_prefix"),
+    ],
+)
+def test_segments_without_a_place_of_their_own_are_refused(settings, said: str) -> None:
+    assert said in refused(MINIMAL, overrides=settings)
+
+
+def test_secrets_of_a_store_do_not_show() -> None:
+    settings = {"storage.durable.root": "s3://b", "storage.durable.secret_key": "hidden"}
+    assert "hidden" not in repr(load_config(MINIMAL, {}, settings))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::"])

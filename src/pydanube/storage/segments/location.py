@@ -38,6 +38,23 @@ def open_store(config: StorageConfig, files: Files) -> ObjectStore:
             assert_never(config.mode)
 
 
+def directory_root(config: StorageConfig) -> str | None:
+    """Return the directory of the segments; None if they go to an object store.
+
+    Raises InvalidRequest, as `open_store` does.
+    """
+    match config.mode:
+        case "local":
+            return local_segments_root(config.local_wal_root)
+        case "shared_fs":
+            return _shared_root(config)
+        case "object_store":
+            store_service(config.durable or Durable())
+            return None
+        case _:
+            assert_never(config.mode)
+
+
 def local_segments_root(journal_root: str) -> str:
     """Return the directory beside the journal's that holds the segments in local mode."""
     return posixpath.join(posixpath.dirname(posixpath.normpath(journal_root)), "segments")
