@@ -40,7 +40,7 @@ def test_a_data_directory_is_enough(started: Started) -> None:
     assert started.config.cluster_name == "STANDALONE"
     assert str(started.config.broker.client_address) == "127.0.0.1:6650"
     assert started.config.storage.local_wal_root == "/data/wal"
-    assert started.options == {"engine": "grpcio", "log_format": "text", "log_level": "info"}
+    assert started.options == {"engine": "http2", "log_format": "text", "log_level": "info"}
 
 
 def test_flags_override_the_defaults(started: Started) -> None:
