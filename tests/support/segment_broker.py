@@ -108,6 +108,7 @@ class SegmentBroker:
         except BaseException:
             await carry_through(_give_up(metadata, tasks))
             raise
+        storage.start_upkeep()
         return cls(storage, metadata, catalog, store, metrics, tasks)
 
     def log(self, topic: int) -> TopicLog:

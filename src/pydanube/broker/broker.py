@@ -178,6 +178,7 @@ class Broker:
         _forget_the_deleted(catalog, storage)
         await topics.restore()
         registration.restore()
+        storage.start_upkeep()
         self._metrics.broker = str(broker_id)
         self._metrics.read_from(
             Sources(

@@ -290,6 +290,15 @@ class Storage:
 
     # Segments.
 
+    def start_upkeep(self) -> None:
+        """Let history expire and leftovers go from now on.
+
+        To be called once all topics and subscriptions are known: what nobody is known to need may
+        be deleted.
+        """
+        if self._tier is not None:
+            self._tier.upkeep.start()
+
     async def remove_segments(self, topic_id: TopicId, name: str) -> None:
         """Remove the segments of a topic that is being deleted; may be repeated after a crash."""
         if self._tier is not None:
@@ -330,11 +339,16 @@ class Storage:
         return folded.whole() if folded is not None else None
 
     def create_progress(self, subscription_id: SubscriptionId, cursor: Offset, done: Done) -> None:
-        """Journal where a subscription starts, whatever it had before; see `append_progress`."""
-        start = Progress(cursor)
-        entry = _ProgressEntry(encode_progress(subscription_id, start), WHOLE_PROGRESS, done)
+        """Journal where a subscription starts; see `append_progress`."""
+        self.replace_progress(subscription_id, Progress(cursor), done)
+
+    def replace_progress(
+        self, subscription_id: SubscriptionId, progress: Progress, done: Done
+    ) -> None:
+        """Journal a whole progress, whatever there was before; see `append_progress`."""
+        entry = _ProgressEntry(encode_progress(subscription_id, progress), WHOLE_PROGRESS, done)
         if self._queue_progress(entry):
-            self._contents.progress[subscription_id] = FoldedProgress(start)
+            self._contents.progress[subscription_id] = FoldedProgress(progress)
 
     def append_progress(
         self, subscription_id: SubscriptionId, change: ProgressChange, done: Done

@@ -110,9 +110,8 @@ class SegmentTier:
             )
 
     def start(self) -> None:
-        """Begin to export and to tidy up."""
+        """Begin to export."""
         self.exporter.start()
-        self.upkeep.start()
 
     async def stop(self) -> None:
         """End everything that is under way."""
