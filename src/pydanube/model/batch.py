@@ -203,7 +203,7 @@ def _any_given(values: list[Any]) -> bool:
 
 def _name_column(names: list[str]) -> pa.Array:
     first = names[0]
-    if names.count(first) == len(names) and len(names) <= _CACHED_ROWS_MAX:
+    if names.count(first) == len(names) and len(first) * len(names) <= _CACHED_BYTES_MAX:
         return _constant_name_column(first, len(names))
     return pa.array(names, _TEXT)
 
@@ -213,8 +213,9 @@ def _attribute_column(attributes: list[Any]) -> pa.Array:
     return pa.array(rows, _ATTRIBUTES)
 
 
-# Building these costs as much as the rest of a small batch, and the same few recur for ever.
-_CACHED_ROWS_MAX = 4096
+# Building these costs as much as the rest of a small batch, and the same few recur for ever. Names
+# are chosen by clients, so what one of them can pin here is bounded.
+_CACHED_BYTES_MAX = 64 * 1024
 
 
 @lru_cache(maxsize=256)
