@@ -232,6 +232,13 @@ def what_is_refused_is_stored_all_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Topic, "publish", generous)
 
 
+def numbers_of_messages_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = Topic.publish
+    monkeypatch.setattr(
+        Topic, "publish", lambda self, message, answer, number=None: publish(self, message, answer)
+    )
+
+
 PLANTED: list[tuple[Plant, Faults, str]] = [
     # A broker that finds its own promises broken says so, and does not start.
     (journal_is_not_synced, CRASHES, "broker|lost write"),
@@ -259,6 +266,7 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     (a_stop_fails_when_the_journal_has, Faults(stop=True, sick_disk=True), "broker"),
     (a_failed_read_of_keys_is_the_last, Faults(sick_reads=True), "starvation"),
     (what_is_refused_is_stored_all_the_same, Faults(), "aborted read"),
+    (numbers_of_messages_are_ignored, Faults(network=True, kill=True), "stored twice"),
 ]
 
 

@@ -3,13 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
+from pydanube.broker.servicers.pieces import read_pieces
+from pydanube.dispatch.events import DispatchSettings
 from pydanube.errors import DanubeError
 from pydanube.model.batch import Batch
-from pydanube.model.ids import Offset, TopicId
+from pydanube.model.ids import ConsumerId, Offset, SubscriptionId, TopicId
 from pydanube.model.message import Message
-from pydanube.model.policies import Durability, Policies
+from pydanube.model.policies import Durability, FailurePolicy, Policies, SubscriptionType
+from pydanube.model.progress import Progress
 from pydanube.model.sequences import MessageSequence, Outcome, SequenceRange
 from pydanube.observability.metrics import BrokerMetrics
 from pydanube.runtime.clock import Clock
@@ -18,6 +22,10 @@ from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.tasks import TaskScope
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.storage import Storage
+from pydanube.storage.topic_log import TopicLog
+from pydanube.subscriptions.consumer import Consumer, ConsumerStream
+from pydanube.subscriptions.outbox import Delivery
+from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.catalog import TopicRecord
 from pydanube.topics.topic import Topic, TopicContext
 from tests.support.journals import DIRECTORY
@@ -66,6 +74,63 @@ class Answer:
     @property
     def is_there(self) -> bool:
         return self.over.done()
+
+
+class Receiver:
+    """A consumer's stream, read as the servicers read it."""
+
+    def __init__(self, topic: Topic, subscription: Subscription, stream: ConsumerStream) -> None:
+        self._topic = topic
+        self.subscription = subscription
+        self.stream = stream
+        self.offsets: list[int] = []
+        """What it has received, in order."""
+        self.attempts: list[int] = []
+
+    async def receive(self) -> list[int]:
+        """Take everything there is now, and return the offsets of what may be sent."""
+        log = self._topic.log
+        assert log is not None
+        received: list[int] = []
+        while deliveries := self.stream.take_nowait(1_000, 2**30):
+            for delivery in deliveries:
+                received += await self._read(log, delivery)
+        self.offsets += received
+        return received
+
+    async def _read(self, log: TopicLog, delivery: Delivery) -> list[int]:
+        received: list[int] = []
+        missing = partial(self.subscription.missing, self.stream)
+        async for piece in read_pieces(log, delivery.start, delivery.end, missing):
+            for part in self.subscription.sendable(self.stream, delivery, piece):
+                received += range(part.start, part.end)
+                self.attempts += [delivery.attempt] * part.count
+                self.subscription.drained(self.stream, part.count)
+        return received
+
+    async def ack(self, start: int, end: int | None = None) -> None:
+        over = Done()
+        stop = start + 1 if end is None else end
+        self.subscription.ack(Offset(start), Offset(stop), over)
+        await over.over
+
+    async def seek(self, offset: int) -> None:
+        over = Done()
+        self.subscription.seek(Offset(offset), over)
+        await over.over
+
+
+class Done:
+    """A callback that can be awaited."""
+
+    def __init__(self) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def __call__(self, error: DanubeError | None) -> None:
+        if error is None:
+            self.over.set_result(None)
+        else:
+            self.over.set_exception(error)
 
 
 class ServedTopic:
@@ -127,6 +192,35 @@ class ServedTopic:
     async def publish_batch(self, batch: Batch, stamp: SequenceRange | None = None) -> Outcome:
         outcome: Outcome = await self.put(batch, stamp).over
         return outcome
+
+    def subscribe(
+        self,
+        kind: SubscriptionType = "Exclusive",
+        *,
+        number: int = 7,
+        window: int = 100,
+        policy: FailurePolicy | None = None,
+    ) -> Receiver:
+        """Open the stream of a consumer of a subscription, which goes on where it stopped."""
+        name = f"s{number}"
+        subscription = self.topic.subscriptions.get(name)
+        if subscription is None:
+            subscription_id = SubscriptionId(number)
+            progress = self.storage.progress(subscription_id)
+            seen_end = self.topic.log.durable_end if progress and self.topic.log else Offset(0)
+            if progress is None:
+                self.storage.create_progress(subscription_id, Offset(0), lambda error: None)
+            subscription = self.topic.add_subscription(
+                subscription_id,
+                name,
+                kind,
+                progress or Progress(Offset(0)),
+                DispatchSettings(window=window, policy=policy or FailurePolicy()),
+                seen_end,
+            )
+        consumer = Consumer(ConsumerId(len(subscription.consumers) + 1), "c", ())
+        subscription.join(consumer, "peer")
+        return Receiver(self.topic, subscription, subscription.open_stream(consumer, "peer"))
 
     async def payloads(self) -> list[bytes]:
         """Every readable payload, in the order of offsets."""

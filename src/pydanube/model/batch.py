@@ -10,7 +10,13 @@ import pyarrow.compute as pc
 
 from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.message import Message
-from pydanube.model.timing import HeldBack, RowTiming, held_back, row_timings
+from pydanube.model.timing import (
+    HeldBack,
+    RowTiming,
+    check_timing_column,
+    held_back,
+    row_timings,
+)
 
 _TEXT = pa.utf8()
 _ATTRIBUTES = pa.map_(_TEXT, _TEXT)
@@ -161,6 +167,17 @@ class Batch:
             return ()
         times = self.record_batch().column(_TIME)
         return held_back(timings, times, first_row, end_row, now_ms=now_ms, ttl_ms=ttl_ms)
+
+    def check_timings(self) -> None:
+        """Refuse attributes about time that mean nothing."""
+        if self._timings is None:
+            check_timing_column(self.record_batch().column(_ATTRS))
+
+    def first_published_after(self, first_row: int, end_row: int, limit_ms: int) -> int | None:
+        """Return the first row of [first_row, end_row) published after that time; None if none."""
+        times = self.record_batch().column(_TIME).slice(first_row, end_row - first_row)
+        later = pc.index(pc.greater(times, limit_ms), True).as_py()
+        return None if later < 0 else first_row + later
 
     @property
     def payload_bytes(self) -> int:

@@ -45,6 +45,13 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "are forgotten; what it repeats after that is stored again. PyDanube's own key."
         ),
     ] = None
+    message_ttl_ms: Annotated[
+        Limit,
+        Meta(
+            description="Milliseconds after its publish time in which a message of a reliable "
+            "topic may be delivered; after that it is settled instead. PyDanube's own key."
+        ),
+    ] = None
     retention_ms: Annotated[
         Limit,
         Meta(
@@ -71,6 +78,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 OWN_POLICIES = frozenset(
     {
         "forget_sequences_after_ms",
+        "message_ttl_ms",
         "retention_ms",
         "retention_bytes",
         "retention_waits_for_subscriptions",

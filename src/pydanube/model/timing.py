@@ -51,6 +51,20 @@ def check_timing(attributes: Mapping[str, str]) -> None:
             )
 
 
+def check_timing_column(attributes: pa.MapArray) -> None:
+    """Refuse a column with attributes about time that mean nothing."""
+    if attributes.null_count == len(attributes):
+        return
+    known = pc.index_in(attributes.keys, value_set=_NAMES)
+    if known.null_count == len(known):
+        return
+    places = pc.indices_nonzero(pc.is_valid(known))
+    numbers: list[int] = known.take(places).to_pylist()
+    values: list[str | None] = attributes.items.take(places).to_pylist()
+    for number, value in zip(numbers, values, strict=True):
+        check_timing({TIMING_ATTRIBUTES[number]: value or ""})
+
+
 def row_timings(attributes: pa.MapArray, times: pa.Int64Array) -> tuple[RowTiming, ...]:
     """Return the rows that have such attributes; values that mean nothing count as absent."""
     if attributes.null_count == len(attributes):

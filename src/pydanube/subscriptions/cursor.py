@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import Struct
+
 from pydanube.errors import DanubeError, Overloaded
-from pydanube.model.ids import SubscriptionId
-from pydanube.model.progress import ProgressChange
+from pydanube.model.ids import Offset, SubscriptionId
+from pydanube.model.progress import Progress, ProgressChange
 from pydanube.model.ranges import RangeSet
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import call_soon
+from pydanube.storage.journal.progress import FoldedProgress
 
 Done = Callable[[DanubeError | None], None]
 
@@ -22,6 +25,28 @@ class ProgressLog(Protocol):
         self, subscription: SubscriptionId, change: ProgressChange, done: Done
     ) -> None:
         """Journal a change; `done` follows, with Overloaded at once if it was not taken."""
+
+    def replace_progress(
+        self, subscription: SubscriptionId, progress: Progress, done: Done
+    ) -> None:
+        """Journal a whole progress in place of what was before; `done` as above."""
+
+
+class _Record(Struct, frozen=True):
+    """What one tick brought, and who waits for it."""
+
+    era: int
+    position: Offset | None
+    """Where the subscription was moved to before the change."""
+    change: ProgressChange
+    waiting: list[Done]
+
+    def whole(self) -> Progress:
+        """Return the progress since the subscription was moved."""
+        assert self.position is not None
+        folded = FoldedProgress(Progress(self.position))
+        folded.apply(self.change)
+        return folded.whole()
 
 
 class Cursor:
@@ -37,6 +62,8 @@ class Cursor:
         self._clock = clock
         self._settled = RangeSet()
         self._attempts: list[tuple[int, int, int]] = []
+        self._position: Offset | None = None
+        self._era = 0
         self._waiting: list[Done] = []
         self._scheduled = False
         self._unsynced = 0
@@ -52,6 +79,14 @@ class Cursor:
     def count(self, start: int, end: int, attempts: int) -> None:
         """Record how often these messages have been delivered in vain."""
         self._attempts.append((start, end, attempts))
+        self._schedule()
+
+    def seek(self, position: Offset) -> None:
+        """Record that the subscription goes on from there, whatever was recorded before."""
+        self._era += 1
+        self._position = position
+        self._settled = RangeSet()
+        self._attempts = []
         self._schedule()
 
     def when_durable(self, done: Done) -> None:
@@ -80,37 +115,43 @@ class Cursor:
         if self._abandoned:
             return
         change = ProgressChange(tuple(self._settled), tuple(self._attempts))
-        waiting = self._waiting
+        record = _Record(self._era, self._position, change, self._waiting)
         self._scheduled = False
+        self._position = None
         self._settled = RangeSet()
         self._attempts = []
         self._waiting = []
         self._unsynced += 1
-        self._log.append_progress(
-            self._subscription, change, lambda error: self._answered(change, waiting, error)
-        )
+        if record.position is None:
+            self._log.append_progress(
+                self._subscription, change, lambda error: self._answered(record, error)
+            )
+        else:
+            self._log.replace_progress(
+                self._subscription, record.whole(), lambda error: self._answered(record, error)
+            )
 
-    def _answered(
-        self, change: ProgressChange, waiting: list[Done], error: DanubeError | None
-    ) -> None:
+    def _answered(self, record: _Record, error: DanubeError | None) -> None:
         self._unsynced -= 1
         if isinstance(error, Overloaded) and not self._abandoned:
-            self._offer_again(change, waiting)
+            self._offer_again(record)
             return
         self._failure = self._failure or error
-        for done in waiting:
+        for done in record.waiting:
             done(self._failure)
         if not self._unsynced:
             after, self._after_sync = self._after_sync, []
             for done in after:
                 done(self._failure)
 
-    def _offer_again(self, change: ProgressChange, waiting: list[Done]) -> None:
+    def _offer_again(self, record: _Record) -> None:
         """Gather what was not taken behind nothing and before all that came since."""
-        for start, end in change.settled:
-            self._settled.add(start, end)
-        self._attempts = [*change.attempts, *self._attempts]
-        self._waiting = [*waiting, *self._waiting]
+        if record.era == self._era:
+            self._position = record.position
+            for start, end in record.change.settled:
+                self._settled.add(start, end)
+            self._attempts = [*record.change.attempts, *self._attempts]
+        self._waiting = [*record.waiting, *self._waiting]
         if not self._scheduled:
             self._scheduled = True
             self._clock.call_later(_RETRY_SECONDS, self._flush)

@@ -6,6 +6,7 @@ from msgspec import Struct, structs
 
 from pydanube.model.ids import Offset
 from pydanube.model.message import Message
+from pydanube.model.timing import TIMING_ATTRIBUTES
 
 
 class DeadLetterOrigin(Struct, frozen=True, kw_only=True):
@@ -28,9 +29,20 @@ class DeadLetterSink(Protocol):
 
 
 def dead_letter(message: Message, origin: DeadLetterOrigin) -> Message:
-    """Return the message to publish: the original with its origin in the attributes."""
-    attributes = dict(message.attributes or {}) | _origin_attributes(origin)
+    """Return the message to publish: the original with its origin in the attributes.
+
+    What the original said about its time is kept under other names: a dead letter waits for
+    nothing, and must not expire before somebody has seen it.
+    """
+    attributes = {
+        _original(name) if name in TIMING_ATTRIBUTES else name: value
+        for name, value in (message.attributes or {}).items()
+    } | _origin_attributes(origin)
     return structs.replace(message, attributes=attributes, wire=None)
+
+
+def _original(name: str) -> str:
+    return f"x-original-{name.removeprefix('x-')}"
 
 
 def _origin_attributes(origin: DeadLetterOrigin) -> dict[str, str]:

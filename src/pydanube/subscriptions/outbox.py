@@ -27,6 +27,8 @@ class Delivery(Struct, frozen=True):
     attempt: int
     pieces: Sequence[Piece] | None = None
     """The messages themselves, on best-effort topics."""
+    era: int = 0
+    """How often the subscription had been moved when this was decided."""
 
     @property
     def count(self) -> int:

@@ -10,6 +10,7 @@ from pydanube.dispatch.events import (
     Acked,
     Action,
     Available,
+    ClockMoved,
     Configured,
     ConsumerJoined,
     ConsumerLeft,
@@ -23,10 +24,14 @@ from pydanube.dispatch.events import (
     DispatchSettings,
     Drained,
     Event,
+    Expired,
+    ExpiredBelow,
     KeysRead,
     Nacked,
     Observed,
+    Postponed,
     ReadKeys,
+    SeekTo,
     Settle,
     Skipped,
     TimePassed,
@@ -40,6 +45,7 @@ from pydanube.runtime.tasks import TaskScope
 from pydanube.storage.topic_log import Piece
 from pydanube.subscriptions.consumer import Consumer, ConsumerStream
 from pydanube.subscriptions.cursor import Cursor, Done
+from pydanube.subscriptions.due_times import DueTimes
 from pydanube.subscriptions.errors import SubscriptionBusy
 from pydanube.subscriptions.outbox import Delivery
 
@@ -77,6 +83,10 @@ class Observer(Protocol):
         """Count something that happened in the subscription."""
 
 
+def _for_ever() -> int | None:
+    return None
+
+
 class SubscriptionContext(Struct, frozen=True, kw_only=True):
     """What the pump works with."""
 
@@ -88,6 +98,8 @@ class SubscriptionContext(Struct, frozen=True, kw_only=True):
     observer: Observer
     store_dead_letter: Callable[["Subscription", DeadLetter], None]
     """Publishes a dead letter and reports back by `dead_letter_stored`."""
+    message_ttl_ms: Callable[[], int | None] = _for_ever
+    """How long messages of the topic may be delivered, as of now."""
 
 
 class Subscription:
@@ -115,6 +127,8 @@ class Subscription:
         self._timer: Timer | None = None
         self._timer_at_ms = 0
         self._offered: Piece | None = None
+        self._due_times = DueTimes(context.clock)
+        self._era = 0
         self._closed = False
         if context.source is not None:
             self._feed(Available(context.source.durable_end))
@@ -290,6 +304,79 @@ class Subscription:
         self._feed(Skipped(start, end))
         self.drained(stream, end - start)
 
+    # What waits for its time, or outlives it.
+
+    def sendable(self, stream: ConsumerStream, delivery: Delivery, piece: Piece) -> Sequence[Piece]:
+        """Return the parts of a piece that a stream may send now, just before it does.
+
+        The rest is not due yet and comes back when it is, or has outlived its time and is settled,
+        or is a delivery from before the subscription was moved.
+        """
+        if delivery.era != self._era:
+            self.drained(stream, piece.count)
+            return ()
+        held = piece.batch.held_back(
+            piece.first_row,
+            piece.end_row,
+            now_ms=self._context.clock.now_ms(),
+            ttl_ms=self._context.message_ttl_ms(),
+        )
+        if not held:
+            return (piece,)
+        parts: list[Piece] = []
+        row = piece.first_row
+        for run in held:
+            if row < run.first_row:
+                parts.append(Piece(piece.base, piece.batch, row, run.first_row))
+            row = run.end_row
+            self._hold_back(
+                stream, Offset(piece.base + run.first_row), Offset(piece.base + row), run.due_ms
+            )
+        if row < piece.end_row:
+            parts.append(Piece(piece.base, piece.batch, row, piece.end_row))
+        return parts
+
+    def _hold_back(
+        self, stream: ConsumerStream, start: Offset, end: Offset, due_ms: int | None
+    ) -> None:
+        if stream.consumer.stream is not stream:
+            return  # All it had is with others again; they will see for themselves.
+        if due_ms is None:
+            self._feed(Expired(start, end))
+        else:
+            self._feed(Postponed(start, end, self._due_times.monotonic_ms(due_ms)))
+        self.drained(stream, end - start)
+
+    def expire_below(self, end: Offset) -> None:
+        """Settle what lies below `end` and is with no consumer: its time is over."""
+        if self.cursor < end:
+            self._feed(ExpiredBelow(end))
+
+    def check_clock(self) -> None:
+        """Let delayed messages be due if the wall clock was set forward; to be called at times."""
+        moved_ms = self._due_times.take_move()
+        if moved_ms and self.delayed_count:
+            self._feed(ClockMoved(moved_ms))
+
+    def seek(self, offset: Offset, done: Done) -> None:
+        """Go on from there, whatever was settled before; `done` follows once it is durable.
+
+        Deliveries not yet sent are forgotten. Acks of earlier ones count only for messages that
+        have been delivered again meanwhile.
+        """
+        cursor = self._context.cursor
+        assert cursor is not None, "best-effort messages cannot be gone back to"
+        if not self._closed:
+            self._era += 1
+            cursor.seek(offset)
+            dropped = [(each.id, each.outbox.message_count) for each in self._consumers.values()]
+            for consumer in self._consumers.values():
+                consumer.outbox.clear()
+            self._feed(SeekTo(offset))
+            for consumer_id, count in dropped:
+                self._feed(Drained(consumer_id, count))
+        self._answer_when_durable(done)
+
     def dead_letter_stored(self, offset: Offset, stored: bool) -> None:
         """Take note of what became of a dead letter."""
         self._feed(DeadLetterStored(offset, stored))
@@ -388,7 +475,7 @@ class Subscription:
         pieces = None
         if self._offered is not None:
             pieces = [self._offered.between(action.start, action.end)]
-        delivery = Delivery(action.start, action.end, action.attempt, pieces)
+        delivery = Delivery(action.start, action.end, action.attempt, pieces, self._era)
         if self._consumers[action.consumer].outbox.put(delivery):
             return None
         self._context.observer.observed("discarded", delivery.count)
@@ -406,6 +493,7 @@ class Subscription:
         return self._keys_of(pieces, start)
 
     async def _read_keys_later(self, source: MessageSource, start: Offset, end: Offset) -> None:
+        era = self._era
         try:
             answer = self._keys_of(await source.read(start, end), start)
         except DanubeError as error:
@@ -413,7 +501,8 @@ class Subscription:
             _log.warning("keys not read; tried again soon", subscription=self.name, cause=error)
             await self._context.clock.sleep(READ_AGAIN_SECONDS)
             answer = KeysRead(start, ())
-        self._feed(answer)
+        if era == self._era:
+            self._feed(answer)
 
     def _keys_of(self, pieces: list[Piece], start: Offset) -> Event:
         if pieces and pieces[0].start > start:

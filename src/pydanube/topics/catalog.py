@@ -34,6 +34,8 @@ class TopicRecord(Struct, frozen=True, kw_only=True):
     strategy: DispatchStrategy
     durability: Durability = "fsync"
     schema_subject: str | None = None
+    message_ttl_ms: int | None = None
+    """In place of the namespace's policy; 0 lets messages live for ever."""
     created_ms: int
     deleting: bool = False
     """Deletion has begun and is finished at the next start if a crash comes between."""

@@ -608,6 +608,8 @@ class Registration:
             async with self._locks.hold(topic.name):
                 if self._topics.find(topic.name) is topic:
                     await self._sweep_topic(topic, self._clock.monotonic_ms())
+            # Without the lock: this may read much, and nobody who enters needs to wait for it.
+            await topic.pass_time()
 
     async def _sweep_topic(self, topic: Topic, now_ms: int) -> None:
         topic.forget_idle_producers()

@@ -16,6 +16,7 @@ from pydanube.model.message import Message
 from pydanube.model.policies import Policies, SubscriptionType
 from pydanube.model.progress import Progress
 from pydanube.model.sequences import Applied, MessageSequence, SequenceRange, sequence_key
+from pydanube.model.timing import TIMING_ATTRIBUTES, check_timing
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
@@ -28,6 +29,7 @@ from pydanube.subscriptions.dead_letter import DeadLetterOrigin, DeadLetterSink,
 from pydanube.subscriptions.subscription import Observer, Subscription, SubscriptionContext
 from pydanube.topics.catalog import TopicRecord
 from pydanube.topics.errors import MessageTooLarge
+from pydanube.topics.expiry import first_unexpired
 from pydanube.topics.gathering import Gatherer, Published
 from pydanube.topics.lifecycle import Step, TopicState, next_state
 from pydanube.topics.limits import Throttle
@@ -150,6 +152,13 @@ class Topic:
         size_max = self.policies.max_message_size
         if size_max is not None and len(message.payload) > size_max:
             return self._too_large(len(message.payload), size_max)
+        if message.attributes:
+            try:
+                check_timing(message.attributes)
+            except InvalidRequest as error:
+                return error
+            if self.log is None and not message.attributes.keys().isdisjoint(TIMING_ATTRIBUTES):
+                return self._cannot_wait()
         return self._closing()
 
     def _batch_refusal(self, batch: Batch, stamp: SequenceRange | None) -> DanubeError | None:
@@ -161,6 +170,12 @@ class Topic:
             largest = batch.largest_payload()
             if largest > size_max:
                 return self._too_large(largest, size_max)
+        try:
+            batch.check_timings()
+        except InvalidRequest as error:
+            return error
+        if self.log is None and batch.timings():
+            return self._cannot_wait()
         if stamp is not None and self.log is None:
             return InvalidRequest(
                 f"topic {self.name} is not reliable, so it cannot tell repeated batches; send "
@@ -172,6 +187,12 @@ class Topic:
         return MessageTooLarge(
             f"the payload has {size} bytes; topic {self.name} takes at most {size_max} "
             "(max_message_size)"
+        )
+
+    def _cannot_wait(self) -> InvalidRequest:
+        return InvalidRequest(
+            f"topic {self.name} is not reliable, so its messages can neither wait nor expire; send "
+            f"them without {', '.join(TIMING_ATTRIBUTES)}, or use a reliable topic"
         )
 
     def _closing(self) -> DanubeError | None:
@@ -326,6 +347,7 @@ class Topic:
                 cursor=cursor,
                 observer=observer,
                 store_dead_letter=self._store_dead_letter,
+                message_ttl_ms=self.message_ttl_ms,
             ),
         )
         self.subscriptions[name] = subscription
@@ -354,6 +376,30 @@ class Topic:
     def live_producers(self, now_ms: int) -> list[Producer]:
         """Return the producers that have been heard of lately."""
         return [producer for producer in self.producers.values() if producer.is_live(now_ms)]
+
+    # Time.
+
+    def message_ttl_ms(self) -> int | None:
+        """Return how long messages may be delivered after they were published."""
+        own = self.record.message_ttl_ms
+        return self.policies.message_ttl_ms if own is None else own or None
+
+    async def pass_time(self) -> None:
+        """Settle what has outlived its time, whoever is there; to be called now and then."""
+        for subscription in self.subscriptions.values():
+            subscription.check_clock()
+        ttl_ms = self.message_ttl_ms()
+        if self.log is None or ttl_ms is None:
+            return
+        limit_ms = self._context.clock.now_ms() - ttl_ms
+        reached = Offset(0)
+        try:
+            for subscription in sorted(self.subscriptions.values(), key=lambda each: each.cursor):
+                if subscription.cursor >= reached:
+                    reached = await first_unexpired(self.log, subscription.cursor, limit_ms)
+                subscription.expire_below(reached)
+        except DanubeError as error:
+            _log.warning("messages not expired; tried again soon", topic=self.name, cause=error)
 
     # The end.
 

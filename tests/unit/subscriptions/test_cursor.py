@@ -3,8 +3,8 @@
 import asyncio
 
 from pydanube.errors import DanubeError, Overloaded, Unavailable
-from pydanube.model.ids import SubscriptionId
-from pydanube.model.progress import ProgressChange
+from pydanube.model.ids import Offset, SubscriptionId
+from pydanube.model.progress import Progress, ProgressChange
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.loop import run_simulated
@@ -15,13 +15,19 @@ class Log:
     """Takes changes and answers when the test says so."""
 
     def __init__(self) -> None:
-        self.changes: list[ProgressChange] = []
+        self.changes: list[ProgressChange | Progress] = []
         self.answers: list[Done] = []
 
     def append_progress(
         self, subscription: SubscriptionId, change: ProgressChange, done: Done
     ) -> None:
         self.changes.append(change)
+        self.answers.append(done)
+
+    def replace_progress(
+        self, subscription: SubscriptionId, progress: Progress, done: Done
+    ) -> None:
+        self.changes.append(progress)
         self.answers.append(done)
 
 
@@ -131,5 +137,60 @@ def test_an_abandoned_cursor_journals_nothing_more_and_says_so_to_who_waits() ->
         await asyncio.sleep(1)
         assert answers == [moved, moved]
         assert log.changes == [ProgressChange(((0, 1),))]
+
+    run_simulated(main, 1)
+
+
+def test_a_seek_replaces_all_that_was_recorded_before_it() -> None:
+    async def main(_: Randomness) -> None:
+        log = Log()
+        cursor = cursor_over(log)
+        answers: list[str] = []
+        cursor.settle(0, 3)
+        cursor.when_durable(lambda error: answers.append("before"))
+        cursor.seek(Offset(1))
+        cursor.settle(1, 2)
+        cursor.settle(5, 6)
+        cursor.count(7, 8, 2)
+        cursor.when_durable(lambda error: answers.append("after"))
+        await asyncio.sleep(0)
+        assert log.changes == [Progress(Offset(2), ((5, 6),), ((7, 8, 2),))]
+        log.answers[0](None)
+        assert answers == ["before", "after"]
+        cursor.settle(2, 3)
+        await asyncio.sleep(0)
+        assert log.changes[1:] == [ProgressChange(((2, 3),))]
+
+    run_simulated(main, 1)
+
+
+def test_what_was_refused_before_a_seek_is_not_recorded_after_it() -> None:
+    async def main(_: Randomness) -> None:
+        log = Log()
+        cursor = cursor_over(log)
+        answers: list[DanubeError | None] = []
+        cursor.settle(0, 3)
+        cursor.when_durable(answers.append)
+        await asyncio.sleep(0)
+        cursor.seek(Offset(1))
+        log.answers[0](Overloaded("full"))
+        await asyncio.sleep(0)
+        assert log.changes[1:] == [Progress(Offset(1))]
+        log.answers[1](None)
+        assert answers == [None]
+
+    run_simulated(main, 1)
+
+
+def test_a_seek_that_was_refused_is_recorded_later_with_all_that_followed() -> None:
+    async def main(_: Randomness) -> None:
+        log = Log()
+        cursor = cursor_over(log)
+        cursor.seek(Offset(4))
+        await asyncio.sleep(0)
+        log.answers[0](Overloaded("full"))
+        cursor.settle(4, 5)
+        await asyncio.sleep(1)
+        assert log.changes[1:] == [Progress(Offset(5))]
 
     run_simulated(main, 1)

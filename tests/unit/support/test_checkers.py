@@ -151,6 +151,14 @@ def test_an_offset_with_two_values_is_found() -> None:
     assert "inconsistent offset" in story.broken()
 
 
+def test_a_value_at_two_offsets_is_found() -> None:
+    story = sound_story()
+    story.log[3] = "lost reply"
+    assert "stored twice" not in story.broken()
+    story.log[4] = "lost reply"
+    assert "stored twice" in story.broken()
+
+
 @pytest.mark.parametrize("outcome", ["fail", None])
 def test_a_value_that_was_refused_or_never_sent_is_not_to_be_seen(outcome: Outcome | None) -> None:
     story = sound_story()

@@ -214,9 +214,11 @@ async def _pieces(
         return
     log = registered.topic.log
     assert log is not None
-    missing = partial(registered.subscription.missing, stream)
+    subscription = registered.subscription
+    missing = partial(subscription.missing, stream)
     async for piece in read_pieces(log, delivery.start, delivery.end, missing):
-        yield piece
+        for part in subscription.sendable(stream, delivery, piece):
+            yield part
 
 
 def _refuse(reply: Reply, error: CallRefused | DanubeError) -> None:

@@ -179,7 +179,8 @@ class ExchangeStream:
         assert log is not None, "deliveries of best-effort topics bring their messages"
         missing = partial(self._subscription.missing, self._stream)
         async for piece in read_pieces(log, delivery.start, delivery.end, missing):
-            yield piece
+            for part in self._subscription.sendable(self._stream, delivery, piece):
+                yield part
 
     def _message(self, piece: Piece, attempt: int) -> bytes:
         offset = None
