@@ -10,6 +10,7 @@ from pydanube.broker.identity import broker_identity
 from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer
 from pydanube.broker.servicers.consumer import ConsumerServicer
+from pydanube.broker.servicers.control import ControlServicer
 from pydanube.broker.servicers.discovery import DiscoveryServicer
 from pydanube.broker.servicers.flight import FlightServicer
 from pydanube.broker.servicers.namespace_admin import NamespaceAdminServicer
@@ -46,6 +47,8 @@ CLIENT_SERVICES = (
     services.STORAGE_SERVICE,
     services.SCHEMA_REGISTRY,
     services.EDGE_REPLICATOR_SERVICE,
+    services.SUBSCRIPTION_CONTROL,
+    services.TOPIC_CONTROL,
     flight.SERVICE,
 )
 ADMIN_SERVICES = (
@@ -55,6 +58,8 @@ ADMIN_SERVICES = (
     services.CLUSTER_ADMIN,
     services.SECURITY_ADMIN,
     services.SCHEMA_REGISTRY,
+    services.SUBSCRIPTION_CONTROL,
+    services.TOPIC_CONTROL,
 )
 _NOT_YET = "this version of the broker does not offer it"
 _UNSERVED = frozenset(
@@ -204,6 +209,7 @@ class Broker:
         ).register(table)
         DiscoveryServicer(topics, registration, urls.client).register(table)
         StorageServicer(topics).register(table)
+        ControlServicer(topics, registration).register(table)
         FlightServicer(
             topics, registration, self._machine.clock, self._metrics, urls.client.connect_url
         ).register(table)
@@ -219,6 +225,7 @@ class Broker:
         )
         NamespaceAdminServicer(topics).register(table)
         TopicAdminServicer(topics, registration, broker_id).register(table)
+        ControlServicer(topics, registration).register(table)
         return table
 
     # Health.

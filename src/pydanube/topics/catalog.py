@@ -110,6 +110,13 @@ class Catalog:
         except Conflict:
             raise AlreadyExists(f"namespace {namespace} exists already") from None
 
+    async def update_namespace(self, namespace: str, policies: Policies) -> None:
+        """Replace a namespace's policies; NotFound if there is no such namespace."""
+        entry = self._store.get(keys.namespace_policy(namespace))
+        if entry is None:
+            raise NotFound(f"namespace {namespace} does not exist")
+        await self._store.compare_and_swap(entry.key, entry.revision, _encode(policies))
+
     async def delete_namespace(self, namespace: str) -> None:
         """Delete an empty namespace."""
         entry = self._store.get(keys.namespace_policy(namespace))

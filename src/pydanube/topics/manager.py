@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
+import msgspec
 from msgspec import Struct
 
 from pydanube.errors import (
@@ -279,6 +280,14 @@ class TopicManager:
     async def create_namespace(self, namespace: str) -> None:
         """Create a namespace with the broker's policies."""
         await self.catalog.create_namespace(check_namespace_name(namespace), self.settings.policies)
+
+    async def set_namespace_ttl(self, namespace: str, ttl_ms: int | None) -> None:
+        """Say how long messages of a namespace's topics may be delivered; applies at once."""
+        policies = self.namespace_policies(namespace)
+        changed = msgspec.structs.replace(policies, message_ttl_ms=ttl_ms)
+        await self.catalog.update_namespace(namespace, changed)
+        for topic in self.in_namespace(namespace):
+            topic.policies = self.catalog.topic_policies(topic.name, namespace)
 
     async def delete_namespace(self, namespace: str) -> None:
         """Delete an empty namespace."""

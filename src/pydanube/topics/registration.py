@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from pydanube.dispatch.events import DispatchSettings
 from pydanube.errors import (
@@ -392,38 +392,40 @@ class Registration:
             return await self._create_subscription(topic, name, "Exclusive", position)
 
     async def seek(self, topic_name: str, name: str, position: Offset) -> Subscription:
-        """Move a subscription; returns once that is durable.
-
-        Its streams end, for what they were sent may lie elsewhere now; its consumers come back.
-        """
+        """Move a subscription; returns once that is durable. Its consumers go on from there."""
         self.subscription(topic_name, name)
         async with self._locks.hold(topic_name):
             _, subscription = self.subscription(topic_name, name)
-            topic = self._topics.get(topic_name)
-            moved = Unavailable(
-                f"subscription {name} has been moved to offset {position}; receive again"
-            )
-            subscription.close(moved)
-            subscription.abandon(moved)
             durable: asyncio.Future[DanubeError | None] = asyncio.get_running_loop().create_future()
-            self._topics.storage.create_progress(subscription.id, position, durable.set_result)
-            # Before anybody can wait: the topic must never be without it.
-            again = self._begin_anew(topic, subscription)
+            subscription.seek(position, durable.set_result)
             error = await durable
             if error is not None:
                 raise error
-            return again
+            return subscription
 
-    def _begin_anew(self, topic: Topic, earlier: Subscription) -> Subscription:
-        """Replace a closed subscription by one that goes on from what is journaled for it."""
-        record = SubscriptionRecord(id=earlier.id, kind=earlier.kind, start=earlier.cursor)
-        subscription = self._add_subscription(topic, earlier.name, record, Offset(0))
-        subscription.idle_since_ms = self._clock.monotonic_ms()
-        for known in earlier.consumers:
-            consumer = Consumer(known.id, known.name, known.filters)
-            subscription.restore(consumer)
-            self._consumers[consumer.id] = RegisteredConsumer(topic, subscription, consumer)
-        return subscription
+    async def seek_everywhere(
+        self, topic_name: str, name: str, position: str
+    ) -> list[tuple[str, Offset]]:
+        """Move a subscription of a topic, or of all its partitions; return where it is now.
+
+        `position` is earliest, latest, offset:<number> or time:<milliseconds since 1970>.
+        """
+        names = self._topics.partitions(topic_name)
+        if not names:
+            raise NotFound(f"topic {topic_name} does not exist on this broker")
+        if len(names) > 1 and position.startswith("offset:"):
+            raise InvalidRequest(
+                f"topic {topic_name} has {len(names)} partitions, and each counts its own offsets; "
+                "name one of them, or move to earliest, latest or a time"
+            )
+        # Refused as a whole, or not at all.
+        targets = []
+        for each in names:
+            log, _ = self.subscription(each, name)
+            targets.append((each, await start_offset(log, position)))
+        for each, offset in targets:
+            await self.seek(each, name, offset)
+        return targets
 
     async def _leave_exclusive(self, topic: Topic, subscription: Subscription) -> None:
         # Whoever held it is gone, or the newcomer would not have been admitted.
@@ -497,6 +499,21 @@ class Registration:
             topic = self._reliable(topic_name)
             await self._catalog.put_dispatch_config(topic_name, subscription, config)
             self._apply_settings(topic, subscription)
+
+    async def set_message_ttl(self, topic_name: str, ttl_ms: int | None) -> None:
+        """Say how long messages of a topic, or of all its partitions, may be delivered.
+
+        0 is for ever; with None the namespace's policy counts. It applies at once.
+        """
+        names = self._topics.partitions(topic_name)
+        if not names:
+            raise NotFound(f"topic {topic_name} does not exist on this broker")
+        for name in names:
+            async with self._locks.hold(name):
+                topic = self._reliable(name)
+                record = structs.replace(topic.record, message_ttl_ms=ttl_ms)
+                await self._catalog.update_topic(name, record)
+                topic.record = record
 
     def _reliable(self, topic_name: str) -> Topic:
         topic = self._topics.get(topic_name)
@@ -579,18 +596,47 @@ class Registration:
                     await self._topics.delete(topic)
                     self._retire(topic)
 
-    async def unsubscribe(self, topic_name: str, subscription_name: str) -> None:
-        """Delete a subscription nobody uses."""
+    async def close_producer(self, producer_id: int) -> None:
+        """Let a producer go that says so itself; an unknown one is gone already."""
+        registered = self._producers.get(ProducerId(producer_id))
+        if registered is None:
+            return
+        topic, producer = registered.topic, registered.producer
+        async with self._locks.hold(topic.name):
+            if topic.producers.get(producer.name) is producer and not producer.streams:
+                await self._forget_producer(topic, producer)
+
+    async def close_consumer(self, consumer_id: int, peer: str) -> None:
+        """Let a consumer go that says so itself; an unknown one is gone already.
+
+        Whoever has lost its name to another connection speaks for nobody.
+        """
+        registered = self._consumers.get(ConsumerId(consumer_id))
+        if registered is None or registered.consumer.is_superseded(peer):
+            return
+        async with self._locks.hold(registered.topic.name):
+            if self._consumers.get(ConsumerId(consumer_id)) is registered:
+                await self._forget_consumer(
+                    registered.topic, registered.subscription, registered.consumer
+                )
+
+    async def unsubscribe(
+        self, topic_name: str, subscription_name: str, leaving: int | None = None
+    ) -> None:
+        """Delete a subscription nobody uses, or nobody but the consumer that is leaving."""
         self._topics.get(topic_name)
         async with self._locks.hold(topic_name):
             topic = self._topics.get(topic_name)
             subscription = topic.subscriptions.get(subscription_name)
             if subscription is None:
                 raise NotFound(f"topic {topic_name} has no subscription {subscription_name}")
-            if subscription.active_consumers:
+            active = sum(
+                consumer.active and consumer.id != leaving for consumer in subscription.consumers
+            )
+            if active:
                 raise Conflict(
-                    f"subscription {subscription_name} has {subscription.active_consumers} active "
-                    "consumers; stop them first"
+                    f"subscription {subscription_name} has {active} active consumers; stop them "
+                    "first"
                 )
             await self._delete_subscription(topic, subscription)
 

@@ -1,4 +1,4 @@
-"""Every method of the Danube services, and how typed handlers and calls meet the handler table."""
+"""Every method of our services, and how typed handlers and calls meet the handler table."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from pydanube.wire.calls import (
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.generated import EdgeReplicator_pb2 as edge
+from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from pydanube.wire.danube.generated import SchemaRegistry_pb2 as schema
 from pydanube.wire.danube.status import refusal
 
@@ -255,6 +256,23 @@ REPLICATE_DATA = Method(
     edge.ReplicateAck,
     request_stream=True,
     response_stream=True,
+)
+
+SUBSCRIPTION_CONTROL = "pydanube.SubscriptionControl"
+SEEK = Method(SUBSCRIPTION_CONTROL, "Seek", own.SeekRequest, own.SeekResponse)
+CLOSE_PRODUCER = Method(
+    SUBSCRIPTION_CONTROL, "CloseProducer", own.CloseProducerRequest, own.CloseProducerResponse
+)
+CLOSE_CONSUMER = Method(
+    SUBSCRIPTION_CONTROL, "CloseConsumer", own.CloseConsumerRequest, own.CloseConsumerResponse
+)
+LEAVE_SUBSCRIPTION = Method(
+    SUBSCRIPTION_CONTROL, "Unsubscribe", own.UnsubscribeRequest, own.UnsubscribeResponse
+)
+
+TOPIC_CONTROL = "pydanube.TopicControl"
+SET_MESSAGE_TTL = Method(
+    TOPIC_CONTROL, "SetMessageTtl", own.SetMessageTtlRequest, own.SetMessageTtlResponse
 )
 
 METHODS: Mapping[str, Method[Any, Any]] = MappingProxyType(

@@ -7,6 +7,7 @@ from pydanube.wire.danube.generated import (
     DanubeAdmin_pb2,
     DanubeApi_pb2,
     EdgeReplicator_pb2,
+    PyDanube_pb2,
     SchemaRegistry_pb2,
 )
 from pydanube.wire.danube.services import METHODS
@@ -16,7 +17,13 @@ CALL = Call(path="/x/Y", peer="ipv4:127.0.0.1:1", metadata={})
 
 
 def described_methods():
-    for module in (DanubeApi_pb2, SchemaRegistry_pb2, DanubeAdmin_pb2, EdgeReplicator_pb2):
+    for module in (
+        DanubeApi_pb2,
+        SchemaRegistry_pb2,
+        DanubeAdmin_pb2,
+        EdgeReplicator_pb2,
+        PyDanube_pb2,
+    ):
         for service in module.DESCRIPTOR.services_by_name.values():
             for method in service.methods:
                 yield f"/{service.full_name}/{method.name}", method

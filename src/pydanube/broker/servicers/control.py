@@ -1,0 +1,77 @@
+"""SubscriptionControl and TopicControl: what PyDanube offers beyond Danube's services."""
+
+from pydanube.errors import InvalidRequest
+from pydanube.model.names import check_client_name
+from pydanube.model.timing import MILLISECONDS_MAX
+from pydanube.topics.manager import TopicManager
+from pydanube.topics.registration import Registration
+from pydanube.wire.calls import Call, HandlerTable
+from pydanube.wire.danube import services
+from pydanube.wire.danube.generated import PyDanube_pb2 as own
+from pydanube.wire.danube.services import serve
+
+
+class ControlServicer:
+    """Translates, delegates, translates back."""
+
+    def __init__(self, topics: TopicManager, registration: Registration) -> None:
+        self._topics = topics
+        self._registration = registration
+
+    def register(self, table: HandlerTable) -> None:
+        """Serve the methods of both services."""
+        serve(table, services.SEEK, self.seek)
+        serve(table, services.CLOSE_PRODUCER, self.close_producer)
+        serve(table, services.CLOSE_CONSUMER, self.close_consumer)
+        serve(table, services.LEAVE_SUBSCRIPTION, self.unsubscribe)
+        serve(table, services.SET_MESSAGE_TTL, self.set_message_ttl)
+
+    async def seek(self, request: own.SeekRequest, call: Call) -> own.SeekResponse:
+        """Move a subscription of a topic, or of all its partitions."""
+        check_client_name("subscription", request.subscription)
+        if not request.position:
+            raise InvalidRequest("the request has no position to move the subscription to")
+        moved = await self._registration.seek_everywhere(
+            request.topic, request.subscription, request.position
+        )
+        return own.SeekResponse(
+            moved=[own.MovedSubscription(topic=topic, offset=offset) for topic, offset in moved]
+        )
+
+    async def close_producer(
+        self, request: own.CloseProducerRequest, call: Call
+    ) -> own.CloseProducerResponse:
+        """Let a producer go."""
+        await self._registration.close_producer(request.producer_id)
+        return own.CloseProducerResponse()
+
+    async def close_consumer(
+        self, request: own.CloseConsumerRequest, call: Call
+    ) -> own.CloseConsumerResponse:
+        """Let a consumer go at once."""
+        await self._registration.close_consumer(request.consumer_id, call.peer)
+        return own.CloseConsumerResponse()
+
+    async def unsubscribe(
+        self, request: own.UnsubscribeRequest, call: Call
+    ) -> own.UnsubscribeResponse:
+        """Delete a subscription that nobody but the caller uses."""
+        leaving = request.consumer_id if request.HasField("consumer_id") else None
+        await self._registration.unsubscribe(request.topic, request.subscription, leaving)
+        return own.UnsubscribeResponse()
+
+    async def set_message_ttl(
+        self, request: own.SetMessageTtlRequest, call: Call
+    ) -> own.SetMessageTtlResponse:
+        """Say how long messages may be delivered."""
+        ttl_ms = request.ttl_ms if request.HasField("ttl_ms") else None
+        if ttl_ms is not None and ttl_ms > MILLISECONDS_MAX:
+            raise InvalidRequest(f"ttl_ms {ttl_ms} is beyond {MILLISECONDS_MAX}")
+        match request.WhichOneof("of"):
+            case "topic":
+                await self._registration.set_message_ttl(request.topic, ttl_ms)
+            case "namespace":
+                await self._topics.set_namespace_ttl(request.namespace, ttl_ms or None)
+            case _:
+                raise InvalidRequest("the request names neither a topic nor a namespace")
+        return own.SetMessageTtlResponse()

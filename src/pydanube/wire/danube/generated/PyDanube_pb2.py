@@ -1,0 +1,52 @@
+"""The messages of PyDanube.proto, written by tools/generate_stubs.py."""
+
+from pydanube.wire.danube.private_pool import load as _load
+
+DESCRIPTOR = _load(
+    (
+        b'\n\x0ePyDanube.proto\x12\x08pydanu'
+        b'be"D\n\x0bSeekRequest\x12\r\n\x05top'
+        b'ic\x18\x01 \x01(\t\x12\x14\n\x0csubscription'
+        b'\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\t'
+        b'":\n\x0cSeekResponse\x12*\n\x05move'
+        b'd\x18\x01 \x03(\x0b2\x1b.pydanube.Moved'
+        b'Subscription"2\n\x11MovedSub'
+        b'scription\x12\r\n\x05topic\x18\x01 \x01(\t'
+        b'\x12\x0e\n\x06offset\x18\x02 \x01(\x04"+\n\x14Clos'
+        b'eProducerRequest\x12\x13\n\x0bprod'
+        b'ucer_id\x18\x01 \x01(\x04"\x17\n\x15ClosePr'
+        b'oducerResponse"+\n\x14CloseC'
+        b'onsumerRequest\x12\x13\n\x0bconsum'
+        b'er_id\x18\x01 \x01(\x04"\x17\n\x15CloseCons'
+        b'umerResponse"c\n\x12Unsubscr'
+        b'ibeRequest\x12\r\n\x05topic\x18\x01 \x01('
+        b'\t\x12\x14\n\x0csubscription\x18\x02 \x01(\t\x12'
+        b'\x18\n\x0bconsumer_id\x18\x03 \x01(\x04H\x00\x88\x01'
+        b'\x01B\x0e\n\x0c_consumer_id"\x15\n\x13Uns'
+        b'ubscribeResponse"b\n\x14SetM'
+        b'essageTtlRequest\x12\x0f\n\x05topi'
+        b'c\x18\x01 \x01(\tH\x00\x12\x13\n\tnamespace\x18\x02'
+        b' \x01(\tH\x00\x12\x13\n\x06ttl_ms\x18\x03 \x01(\x04H\x01'
+        b'\x88\x01\x01B\x04\n\x02ofB\t\n\x07_ttl_ms"\x17\n\x15'
+        b'SetMessageTtlResponse2\xbc\x02'
+        b'\n\x13SubscriptionControl\x125\n'
+        b'\x04Seek\x12\x15.pydanube.SeekReq'
+        b'uest\x1a\x16.pydanube.SeekResp'
+        b'onse\x12P\n\rCloseProducer\x12\x1e.'
+        b'pydanube.CloseProducerRe'
+        b'quest\x1a\x1f.pydanube.ClosePr'
+        b'oducerResponse\x12P\n\rCloseC'
+        b'onsumer\x12\x1e.pydanube.Close'
+        b'ConsumerRequest\x1a\x1f.pydanu'
+        b'be.CloseConsumerResponse'
+        b'\x12J\n\x0bUnsubscribe\x12\x1c.pydanu'
+        b'be.UnsubscribeRequest\x1a\x1d.'
+        b'pydanube.UnsubscribeResp'
+        b'onse2`\n\x0cTopicControl\x12P\n\r'
+        b'SetMessageTtl\x12\x1e.pydanube'
+        b'.SetMessageTtlRequest\x1a\x1f.'
+        b'pydanube.SetMessageTtlRe'
+        b'sponseb\x06proto3'
+    ),
+    globals(),
+)
