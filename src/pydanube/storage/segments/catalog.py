@@ -36,6 +36,9 @@ class SegmentEntry(Struct, frozen=True, kw_only=True):
     epoch: int
     schema_ids: tuple[int, ...] | None
     created_ms: int
+    group_crc32c: tuple[int, ...] = ()
+    tail_bytes: int = 0
+    tail_crc32c: int = 0
 
     @property
     def is_lost(self) -> bool:
@@ -135,6 +138,9 @@ def entry_for(
         epoch=origin.epoch,
         schema_ids=segment.schema_ids,
         created_ms=created_ms,
+        group_crc32c=segment.group_crc32c,
+        tail_bytes=segment.tail_bytes,
+        tail_crc32c=segment.tail_crc32c,
     )
 
 

@@ -15,10 +15,12 @@ from pydanube.errors import Corruption
 from pydanube.model.batch import SCHEMA, Batch
 from pydanube.model.ids import Offset
 from pydanube.storage.pieces import Piece
-from pydanube.storage.segments.encoding import SEGMENT_FORMAT, rows_that_fit
+from pydanube.storage.segments.encoding import (
+    SEGMENT_FORMAT,
+    row_group_ranges,
+    rows_that_fit,
+)
 
-TAIL_BYTES = 64 * 1024
-"""A footer is seldom larger, so one read of the file's end usually brings all of it."""
 _MAGIC = b"PAR1"
 _ENDING_BYTES = 8
 _BATCH_BYTES = 1024 * 1024
@@ -34,7 +36,6 @@ class RowGroup(Struct, frozen=True):
     rows: int
     position: int
     size: int
-    raw_bytes: int
     max_time_ms: int | None
     """None when the file has no statistics."""
 
@@ -120,21 +121,16 @@ def _check_identity(metadata: pq.FileMetaData, *, topic_id: int, base: int, rows
 def _row_groups(metadata: pq.FileMetaData, base: Offset) -> list[RowGroup]:
     groups = []
     at = base
-    for number in range(metadata.num_row_groups):
+    for number, (start, end) in enumerate(row_group_ranges(metadata)):
         group = metadata.row_group(number)
         chunks = [group.column(index) for index in range(group.num_columns)]
-        starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
-        ends = [
-            start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)
-        ]
         times = next(chunk.statistics for chunk in chunks if chunk.path_in_schema == "publish_time")
         groups.append(
             RowGroup(
                 base=at,
                 rows=group.num_rows,
-                position=min(starts),
-                size=max(ends) - min(starts),
-                raw_bytes=group.total_byte_size,
+                position=start,
+                size=end - start,
                 max_time_ms=times.max_raw if times is not None and times.has_min_max else None,
             )
         )

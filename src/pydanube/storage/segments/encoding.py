@@ -4,6 +4,7 @@ Both ways take milliseconds per megabyte, so they are called from worker threads
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import google_crc32c
 import pyarrow as pa
@@ -71,6 +72,18 @@ class EncodedSegment(Struct, frozen=True, kw_only=True):
     max_time_ms: int
     schema_ids: tuple[int, ...] | None
     """None if there are more than SCHEMA_IDS_MAX."""
+    group_crc32c: tuple[int, ...]
+    """Of the bytes of each row group, so that each can be read and checked alone."""
+    tail_bytes: int
+    """What follows the last row group: page index and footer."""
+    tail_crc32c: int
+
+
+class ByteRange(NamedTuple):
+    """Where some bytes of a file lie."""
+
+    start: int
+    end: int
 
 
 class SegmentEncoder:
@@ -139,6 +152,8 @@ class SegmentEncoder:
         )
         self._writer.close()
         data: bytes = self._sink.getvalue().to_pybytes()
+        groups = row_group_ranges(pq.read_metadata(pa.BufferReader(data)))
+        tail = data[groups[-1].end :]
         return EncodedSegment(
             data=data,
             base=self._base,
@@ -150,6 +165,9 @@ class SegmentEncoder:
             schema_ids=tuple(sorted(self._schema_ids))
             if len(self._schema_ids) <= SCHEMA_IDS_MAX
             else None,
+            group_crc32c=tuple(google_crc32c.value(data[start:end]) for start, end in groups),
+            tail_bytes=len(tail),
+            tail_crc32c=google_crc32c.value(tail),
         )
 
     def _gather(self, rows: pa.RecordBatch) -> None:
@@ -199,6 +217,20 @@ class SegmentEncoder:
         if len(self._schema_ids) <= SCHEMA_IDS_MAX:
             present = pc.unique(group.column("schema_id").drop_null())
             self._schema_ids.update(present.slice(0, SCHEMA_IDS_MAX + 1).to_pylist())
+
+
+def row_group_ranges(metadata: pq.FileMetaData) -> list[ByteRange]:
+    """Return where the row groups lie in their file: one behind the other."""
+    ranges = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = [group.column(index) for index in range(group.num_columns)]
+        starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
+        ends = [
+            start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)
+        ]
+        ranges.append(ByteRange(min(starts), max(ends)))
+    return ranges
 
 
 def rows_that_fit(rows: pa.RecordBatch, bytes_max: int, rows_max: int) -> int:
