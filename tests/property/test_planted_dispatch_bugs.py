@@ -373,7 +373,7 @@ def test_a_planted_bug_breaks_a_law(kind: SubscriptionType, bug: Callable[[Any],
 )
 def test_a_bug_about_time_breaks_a_law(kind: SubscriptionType, bug: Callable[[Any], Bug]) -> None:
     with pytest.raises(AssertionError):
-        live_through(kind, bug, examples=1_000, laws=TimelyLaws)
+        live_through(kind, bug, examples=10_000, laws=TimelyLaws)
 
 
 @pytest.mark.parametrize("kind", DISPATCHERS)
