@@ -137,9 +137,9 @@ class Storage:
         """Recover the journal in a directory, or begin one; `identity` names cluster and broker.
 
         Without `segments` everything stays in the journal. Raises Corruption when it is damaged,
-        InvalidRequest when it is another broker's or of a later version, Conflict while another
-        process uses it, Unavailable when the disk fails or the segment store needs an operator.
-        Then nothing was lost that was not lost before.
+        InvalidRequest when it is another broker's or of a later version, or the segment store needs
+        an operator, Conflict while another process uses it, Unavailable when the disk fails. Then
+        nothing was lost that was not lost before.
         """
         try:
             await files.make_directory(directory)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from pydanube.errors import DanubeError
+from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.model.ids import TopicId
 from pydanube.observability.counts import SegmentMetrics
 from pydanube.observability.logging import Logger
@@ -95,14 +95,14 @@ class SegmentTier:
     async def probe(self) -> None:
         """See whether the store keeps its word, before anything is entrusted to it.
 
-        Raises what an operator must mend. A store that may come back is tried again later, for the
-        journal holds everything until then.
+        Raises InvalidRequest for what an operator must mend. A store that may come back is tried
+        again later, for the journal holds everything until then.
         """
         try:
             await self._uploader.probe()
         except StoreFailed as error:
             if error.problem.needs_operator:
-                raise
+                raise InvalidRequest(str(error)) from error
             self._uploader.failure = error
             _log.warning(
                 "the segment store does not work yet; messages stay in the journal",

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 from typing_extensions import override
 
-from pydanube.errors import Corruption, Overloaded
+from pydanube.errors import Corruption, InvalidRequest, Overloaded
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.message import Message
 from pydanube.runtime.randomness import Randomness
@@ -369,7 +369,7 @@ async def test_a_store_that_an_operator_must_mend_is_refused_at_the_start(
         async def put_if_absent(self, key: str, data: bytes) -> bool:
             raise StoreFailed(self.description, self.problem, "refused", "check the key")
 
-    with pytest.raises(StoreFailed, match="check the key"):
+    with pytest.raises(InvalidRequest, match="check the key"):
         await SegmentBroker.start(disk, randomness, store=Refusing(Cloud(randomness)))
     Refusing.problem = StoreProblem.UNREACHABLE
     broker = await SegmentBroker.start(disk, randomness, store=Refusing(Cloud(randomness)))
