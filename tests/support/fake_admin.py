@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from pydanube.wire.calls import CallRefused, Channel, StatusCode
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as pb
+from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from pydanube.wire.danube.services import METHODS
 
 BROKER_ID = "4711"
@@ -145,6 +146,16 @@ class FakeAdmin(Channel):
     def _Unsubscribe(self, request: Any) -> pb.SubscriptionResponse:
         self.topics[request.topic].subscriptions.remove(request.subscription)
         return pb.SubscriptionResponse(success=True)
+
+    def _Seek(self, request: Any) -> own.SeekResponse:
+        partitions = self.topics[request.topic].partitions
+        names = [f"{request.topic}-part-{index}" for index in range(partitions)]
+        return own.SeekResponse(
+            moved=[own.MovedSubscription(topic=name, offset=7) for name in names or [request.topic]]
+        )
+
+    def _SetMessageTtl(self, _: Any) -> own.SetMessageTtlResponse:
+        return own.SetMessageTtlResponse()
 
     def _SetSubscriptionFailurePolicy(self, request: Any) -> pb.SubscriptionResponse:
         self.policies[request.topic, request.subscription] = request.failure_policy

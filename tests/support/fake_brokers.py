@@ -15,6 +15,7 @@ from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.loop import run_simulated
 from pydanube.wire.calls import CallRefused, Channel, StatusCode
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from pydanube.wire.danube.services import METHODS
 
 URL = "http://broker-1:6650"
@@ -204,6 +205,14 @@ class FakeBroker:
             if stored[-1].producer_sequence < message.previous_sequence:
                 raise CallRefused(StatusCode.RESOURCE_EXHAUSTED, "the one before it is missing")
         return False
+
+    def _CloseProducer(self, request: own.CloseProducerRequest) -> own.CloseProducerResponse:
+        self.producers.discard(request.producer_id)
+        return own.CloseProducerResponse()
+
+    def _CloseConsumer(self, request: own.CloseConsumerRequest) -> own.CloseConsumerResponse:
+        self.consumers.pop(request.consumer_id, None)
+        return own.CloseConsumerResponse()
 
     def _Subscribe(self, request: api.ConsumerRequest) -> api.ConsumerResponse:
         topic = self._owned(request.topic_name)

@@ -52,6 +52,9 @@ danube = LazyGroup(
         "broker": Found("pydanube.cli.broker", "Run a broker."),
         **_CLIENT,
         **_ADMIN,
+        "subscriptions": Found(
+            "pydanube.cli.subscriptions", "List, move, configure and delete subscriptions."
+        ),
         "journal": Found("pydanube.cli.journal", "Check a stopped broker's journal."),
     },
     help="PyDanube: a messaging broker whose acknowledgement means fsynced, and its tools.",

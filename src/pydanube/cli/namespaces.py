@@ -34,6 +34,20 @@ def create(session: AdminSession, namespace: str) -> None:
     session.show(lambda operations: operations.namespaces.create(namespace))
 
 
+@command.command("set-message-ttl")
+@click.argument("namespace")
+@click.option(
+    "--ttl-ms",
+    type=click.IntRange(min=0),
+    required=True,
+    help="Milliseconds after its publish time; 0 lets messages live for ever.",
+)
+@admin_options
+def set_message_ttl(session: AdminSession, namespace: str, ttl_ms: int) -> None:
+    """Say how long messages of NAMESPACE's topics may be delivered."""
+    session.show(lambda operations: operations.namespaces.set_message_ttl(namespace, ttl_ms))
+
+
 @command.command()
 @click.argument("namespace")
 @admin_options

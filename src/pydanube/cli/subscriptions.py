@@ -1,4 +1,4 @@
-"""The verbs of `danube topics` that concern one subscription."""
+"""`danube subscriptions`, and the verbs of `danube topics` that concern one subscription."""
 
 from collections.abc import Callable
 
@@ -136,3 +136,29 @@ COMMANDS = (
     set_dispatch_config,
     get_dispatch_config,
 )
+
+
+@click.group("subscriptions")
+def command() -> None:
+    """List, move, configure and delete subscriptions."""
+
+
+@command.command()
+@subscription_option
+@click.option(
+    "--to",
+    "position",
+    required=True,
+    help="earliest, latest, offset:N, or time:T for the first message published at T or later: "
+    "milliseconds since 1970, or 2026-01-31T12:00:00Z.",
+)
+@admin_options
+@topic_options
+def seek(session: AdminSession, topic: str, subscription: str, position: str) -> None:
+    """Let a subscription of TOPIC, and of all its partitions, go on from elsewhere."""
+    session.show(lambda operations: operations.subscriptions.seek(topic, subscription, position))
+
+
+command.add_command(list_subscriptions, "list")
+for verb in COMMANDS[1:]:
+    command.add_command(verb)

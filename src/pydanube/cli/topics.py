@@ -85,6 +85,20 @@ def describe(session: AdminSession, topic: str) -> None:
     session.show(lambda operations: operations.topics.describe(topic))
 
 
+@command.command("set-message-ttl")
+@click.option(
+    "--ttl-ms",
+    type=click.IntRange(min=0),
+    help="Milliseconds after its publish time; 0 lets messages live for ever. Without it, TOPIC "
+    "has what its namespace has.",
+)
+@admin_options
+@topic_options
+def set_message_ttl(session: AdminSession, topic: str, ttl_ms: int | None) -> None:
+    """Say how long messages of TOPIC, a reliable one, may be delivered."""
+    session.show(lambda operations: operations.topics.set_message_ttl(topic, ttl_ms))
+
+
 @command.command()
 @admin_options
 @topic_options

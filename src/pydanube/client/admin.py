@@ -13,6 +13,7 @@ from pydanube.client.admin_answers import (
     DrainReport,
     ListedTopic,
     Move,
+    MovedSubscription,
     NewTopic,
     Rebalancing,
     TopicDescription,
@@ -22,6 +23,7 @@ from pydanube.model.policies import DispatchConfig, FailurePolicy, SubscriptionT
 from pydanube.wire.calls import CallRefused, Channel, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as pb
+from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from pydanube.wire.danube.status import error_of
 
 Request = TypeVar("Request", bound=ProtoMessage)
@@ -155,12 +157,12 @@ class AdminConnection:
         # This one call leaves the slash out, for the sake of older tools.
         return [topic if topic.startswith("/") else f"/{topic}" for topic in topics]
 
-    async def namespace_policies(self, namespace: str) -> dict[str, int]:
+    async def namespace_policies(self, namespace: str) -> dict[str, int | bool]:
         """Return a namespace's policies; 0 is unlimited, as everywhere on the wire."""
         request = pb.NamespaceRequest(name=namespace)
         text = (await self._call(services.GET_NAMESPACE_POLICIES, request)).policies
         try:
-            return msgspec.json.decode(text, type=dict[str, int])
+            return msgspec.json.decode(text, type=dict[str, int | bool])
         except msgspec.DecodeError as error:
             raise DanubeError(f"{self._url} sent policies that are no JSON object") from error
 
@@ -212,6 +214,20 @@ class AdminConnection:
         request = pb.TopicRequest(name=topic)
         self._require((await self._call(services.DELETE_TOPIC, request)).success)
 
+    async def set_message_ttl(
+        self, ttl_ms: int | None, *, topic: str | None = None, namespace: str | None = None
+    ) -> None:
+        """Say how long messages of a topic, or of a namespace, may be delivered.
+
+        0 is for ever; with None a topic has what its namespace has.
+        """
+        request = own.SetMessageTtlRequest(ttl_ms=ttl_ms)
+        if topic is not None:
+            request.topic = topic
+        elif namespace is not None:
+            request.namespace = namespace
+        await self._call(services.SET_MESSAGE_TTL, request)
+
     async def unload_topic(self, topic: str) -> None:
         """Hand a topic over to another broker."""
         request = pb.TopicRequest(name=topic)
@@ -247,6 +263,15 @@ class AdminConnection:
         """Delete a subscription that has no active consumer."""
         request = pb.SubscriptionRequest(topic=topic, subscription=subscription)
         self._require((await self._call(services.UNSUBSCRIBE, request)).success)
+
+    async def seek(self, topic: str, subscription: str, position: str) -> list[MovedSubscription]:
+        """Move a subscription of a topic, or of all its partitions; tell where it is now."""
+        request = own.SeekRequest(topic=topic, subscription=subscription, position=position)
+        reply = await self._call(services.SEEK, request)
+        return [
+            MovedSubscription(topic=each.topic, subscription=subscription, offset=each.offset)
+            for each in reply.moved
+        ]
 
     async def set_failure_policy(
         self, topic: str, subscription: str, policy: FailurePolicy

@@ -101,3 +101,12 @@ class NewTopic(Struct, frozen=True, kw_only=True):
     partitions: int | None = None
     durability: Durability | None = None
     schema_subject: str | None = None
+
+
+class MovedSubscription(Struct, frozen=True, kw_only=True):
+    """Where a subscription goes on."""
+
+    topic: str
+    """The topic itself, or a partition."""
+    subscription: str
+    offset: int

@@ -114,6 +114,7 @@ class Client:
                 topics,
                 own_name,
                 "Reliable" if reliable else "NonReliable",
+                is_temporary=name is None,
             )
             for partition in attached:
                 await partition.attach()
@@ -136,9 +137,9 @@ class Client:
     ) -> Opening[Consumer]:
         """Join a subscription of a topic, or of all its partitions; it is made when absent.
 
-        A new subscription starts at the topic's end unless `start_position` says earliest or
-        offset:<n>; an existing one goes on where it stopped. A consumer that comes back under its
-        old `name` takes over from itself.
+        A new subscription starts at the topic's end unless `start_position` says earliest,
+        offset:<n> or time:<milliseconds since 1970>; an existing one goes on where it stopped. A
+        consumer that comes back under its old `name` takes over from itself.
         """
 
         async def open_consumer() -> Consumer:
@@ -151,6 +152,7 @@ class Client:
                 type=subscription_type,
                 key_filters=key_filters,
                 start_position=start_position,
+                is_temporary=name is None,
             )
             consumer = Consumer(self._brokers, topics, wanted)
             await consumer.open()

@@ -17,12 +17,15 @@ from pydanube.model.sequences import MessageSequence
 from pydanube.wire.calls import CallRefused, ExchangeChannel, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from pydanube.wire.danube.status import error_of
 
 Request = TypeVar("Request", bound=ProtoMessage)
 Response = TypeVar("Response", bound=ProtoMessage)
 
 CALL_SECONDS_MAX = 30.0
+LEAVE_SECONDS_MAX = 1.0
+"""Whoever leaves does not wait for long: the broker notices by itself, if later."""
 PROXY_HEADER = "x-danube-broker-url"
 
 
@@ -42,7 +45,9 @@ class Subscription(Struct, frozen=True, kw_only=True):
     type: SubscriptionType
     key_filters: Sequence[str] = ()
     start_position: str | None = None
-    """earliest, latest or offset:<n>; counts only when the subscription is new."""
+    """earliest, latest, offset:<n> or time:<ms>; counts only when the subscription is new."""
+    is_temporary: bool = False
+    """Nobody will come back under the consumer's name: it was made up."""
 
 
 class Connection:
@@ -166,6 +171,28 @@ class Connection:
             reason=reason,
         )
         await self._call(services.NACK, request)
+
+    async def seek(self, topic: str, subscription: str, position: str) -> None:
+        """Move a subscription of a topic; returns once that is durable."""
+        request = own.SeekRequest(topic=topic, subscription=subscription, position=position)
+        await self._call(services.SEEK, request)
+
+    async def unsubscribe(self, topic: str, subscription: str, consumer_id: int) -> None:
+        """Delete a subscription together with its last consumer."""
+        request = own.UnsubscribeRequest(
+            topic=topic, subscription=subscription, consumer_id=consumer_id
+        )
+        await self._call(services.LEAVE_SUBSCRIPTION, request)
+
+    async def close_producer(self, producer_id: int) -> None:
+        """Let a producer go."""
+        request = own.CloseProducerRequest(producer_id=producer_id)
+        await self._call(services.CLOSE_PRODUCER, request, seconds_max=LEAVE_SECONDS_MAX)
+
+    async def close_consumer(self, consumer_id: int) -> None:
+        """Let a consumer go."""
+        request = own.CloseConsumerRequest(consumer_id=consumer_id)
+        await self._call(services.CLOSE_CONSUMER, request, seconds_max=LEAVE_SECONDS_MAX)
 
     async def consumer_is_live(self, consumer_id: int) -> bool:
         """Ask whether the broker still keeps a consumer; if not, it has to subscribe again."""

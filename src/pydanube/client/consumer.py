@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -10,7 +10,7 @@ from typing_extensions import override
 from pydanube.client.brokers import Brokers
 from pydanube.client.connection import Connection, Subscription
 from pydanube.client.message import ReceivedMessage
-from pydanube.errors import Conflict, DanubeError, NotFound, Unavailable
+from pydanube.errors import Conflict, DanubeError, InvalidRequest, NotFound, Unavailable
 from pydanube.runtime.tasks import TaskScope
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ class Consumer(AsyncIterator[ReceivedMessage]):
         """Subscribe everywhere, then start to receive; raises what any subscribe raises."""
         for partition in self._partitions.values():
             await partition.attach()
+        self._start()
+
+    def _start(self) -> None:
         for partition in self._partitions.values():
             self._tasks.start(self._run(partition), f"receive {partition.topic}")
 
@@ -70,6 +73,32 @@ class Consumer(AsyncIterator[ReceivedMessage]):
     ) -> None:
         """Give a message back, to be delivered again as the failure policy says."""
         await self._partition_of(message).nack(message, delay_ms=delay_ms, reason=reason)
+
+    async def seek(self, position: str) -> None:
+        """Move the subscription, for all its consumers; returns once that is durable.
+
+        `position` is earliest, latest, time:<milliseconds since 1970> or, for a topic without
+        partitions, offset:<n>. Unread messages are dropped; those in other hands stay there.
+        """
+        if self.closed or self._batch_partitions:
+            raise Conflict("this consumer is closed, or gives batches; seek before it does")
+        if len(self._partitions) > 1 and position.startswith("offset:"):
+            raise InvalidRequest("every partition counts its own offsets; seek to a time instead")
+        # Without a stream nothing can arrive that was sent before the subscription was moved.
+        await self._tasks.close()
+        self._drop_unread()
+        try:
+            for partition in self._partitions.values():
+                await partition.seek(position)
+        finally:
+            self._tasks = TaskScope(self._report)
+            self._start()
+
+    async def unsubscribe(self) -> None:
+        """Close, and delete the subscription; Conflict if others consume from it."""
+        await self._end()
+        for partition in self._partitions.values():
+            await partition.unsubscribe()
 
     async def batches(self) -> "AsyncIterator[DeliveredBatch]":
         """Receive Arrow batches of a reliable topic instead of messages, until closed.
@@ -128,15 +157,23 @@ class Consumer(AsyncIterator[ReceivedMessage]):
     async def close(self) -> None:
         """Stop receiving. Unread messages are dropped; the broker delivers them again.
 
-        Messages received before can still be acked until the client closes.
+        Messages received before can still be acked until the client closes. Under a name of its
+        own the broker is told that nobody will come back; a given one may.
         """
         if self.closed:
             return
+        await self._end()
+        await asyncio.gather(*(partition.leave() for partition in self._partitions.values()))
+
+    async def _end(self) -> None:
         self.closed = True
         await self._tasks.close()
+        self._drop_unread()
+        self._queue.put_nowait(None)
+
+    def _drop_unread(self) -> None:
         while not self._queue.empty():
             self._queue.get_nowait()
-        self._queue.put_nowait(None)
 
     @override
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
@@ -194,6 +231,25 @@ class TopicConsumer:
         self._connection, self._consumer_id = await self._brokers.attach(
             self.topic, self._connection, self._subscribe
         )
+
+    async def seek(self, position: str) -> None:
+        """Move the subscription on this topic; retries as every client does."""
+        name = self._subscription.name
+        self._connection, _ = await self._brokers.attach(
+            self.topic,
+            self._connection,
+            lambda connection: connection.seek(self.topic, name, position),
+        )
+
+    async def unsubscribe(self) -> None:
+        """Delete the subscription on this topic, if this consumer is its last one."""
+        await self._connection.unsubscribe(self.topic, self._subscription.name, self._consumer_id)
+
+    async def leave(self) -> None:
+        """Give a name up that nobody will use again."""
+        if self._subscription.is_temporary and self._consumer_id:
+            with suppress(DanubeError):  # Other brokers notice by themselves.
+                await self._connection.close_consumer(self._consumer_id)
 
     async def run(self) -> None:
         """Receive until cancelled; raises what cannot heal.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pydanube.client.brokers import Brokers
@@ -18,7 +19,7 @@ from pydanube.errors import (
     Overloaded,
     Unavailable,
 )
-from pydanube.model.message import Message
+from pydanube.model.message import DELIVER_AFTER, DELIVER_AT, TTL, Message
 from pydanube.model.names import partition_name
 from pydanube.model.policies import DispatchStrategy
 from pydanube.observability.logging import get_logger
@@ -71,10 +72,21 @@ class Producer:
         *,
         attributes: Mapping[str, str] | None = None,
         routing_key: str | None = None,
+        deliver_at_ms: int | None = None,
+        deliver_after_ms: int | None = None,
+        ttl_ms: int | None = None,
     ) -> SentMessage:
-        """Publish one message; equal routing keys go to one partition, in the order of sending."""
+        """Publish one message; equal routing keys go to one partition, in the order of sending.
+
+        On a reliable topic of PyDanube it is not delivered before `deliver_at_ms` (since 1970), or
+        before `deliver_after_ms` from now, and no later than `ttl_ms` from now.
+        """
         if self.closed:
             raise Conflict("this producer is closed")
+        timing = {DELIVER_AT: deliver_at_ms, DELIVER_AFTER: deliver_after_ms, TTL: ttl_ms}
+        given = {name: str(value) for name, value in timing.items() if value is not None}
+        if given:
+            attributes = {**(attributes or {}), **given}
         partition = self._partitions[self._router.pick(routing_key)]
         message = Message(
             payload=payload,
@@ -135,8 +147,11 @@ class Producer:
         return sent
 
     async def close(self) -> None:
-        """Send no more. The protocol has no call for this: the broker forgets by itself."""
+        """Send no more. Under a name of its own the broker is told; a given one may come back."""
+        if self.closed:
+            return
         self.closed = True
+        await asyncio.gather(*(partition.leave() for partition in self._partitions))
 
 
 class TopicProducer:
@@ -146,7 +161,16 @@ class TopicProducer:
     send finds out. Messages of reliable topics are numbered, so that repeating them is harmless.
     """
 
-    def __init__(self, brokers: Brokers, topic: str, name: str, dispatch: DispatchStrategy) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: str,
+        name: str,
+        dispatch: DispatchStrategy,
+        *,
+        is_temporary: bool,
+    ) -> None:
+        self._is_temporary = is_temporary
         self.topic = topic
         self.name = name
         self.last_refusal: DanubeError | None = None
@@ -253,6 +277,12 @@ class TopicProducer:
             finally:
                 self._mended += 1
 
+    async def leave(self) -> None:
+        """Give a name up that nobody will use again."""
+        if self._is_temporary and self._producer_id:
+            with suppress(DanubeError):  # Other brokers forget by themselves.
+                await self._connection.close_producer(self._producer_id)
+
     async def _create(self, connection: Connection) -> int:
         return await connection.create_producer(self.topic, self.name, self._dispatch)
 
@@ -265,12 +295,18 @@ async def topics_to_produce_to(brokers: Brokers, topic: str, partitions: int | N
 
 
 def topic_producers(
-    brokers: Brokers, base: str, topics: list[str], name: str, dispatch: DispatchStrategy
+    brokers: Brokers,
+    base: str,
+    topics: list[str],
+    name: str,
+    dispatch: DispatchStrategy,
+    *,
+    is_temporary: bool,
 ) -> list[TopicProducer]:
     """Return one producer per topic; those of partitions are numbered, as in every client."""
-    if topics == [base]:
-        return [TopicProducer(brokers, base, name, dispatch)]
+    numbered = [f"{name}-{index}" for index in range(len(topics))]
+    names = [name] if topics == [base] else numbered
     return [
-        TopicProducer(brokers, topic, f"{name}-{index}", dispatch)
-        for index, topic in enumerate(topics)
+        TopicProducer(brokers, topic, own_name, dispatch, is_temporary=is_temporary)
+        for topic, own_name in zip(topics, names, strict=True)
     ]

@@ -8,13 +8,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
-
-DELIVER_AT = "x-deliver-at"
-"""Attribute: not before this instant, in milliseconds since 1970."""
-DELIVER_AFTER = "x-deliver-after"
-"""Attribute: not before so many milliseconds after its publish time."""
-TTL = "x-ttl-ms"
-"""Attribute: no longer than so many milliseconds after its publish time."""
+from pydanube.model.message import DELIVER_AFTER, DELIVER_AT, TTL
 
 TIMING_ATTRIBUTES = (DELIVER_AT, DELIVER_AFTER, TTL)
 MILLISECONDS_MAX = 2**53 - 1

@@ -17,7 +17,9 @@ def admin() -> FakeAdmin:
 
 def run(admin: FakeAdmin, line: str, **environment: str) -> Result:
     runner = CliRunner(env={"DANUBE_ADMIN_ENDPOINT": None, **environment})
-    result = runner.invoke(danube_admin, line.split(), obj=Outside(admin.open_channel))
+    # What Danube's own tool does not have, ours has.
+    program = danube if line.startswith("subscriptions") else danube_admin
+    result = runner.invoke(program, line.split(), obj=Outside(admin.open_channel))
     assert admin.closed or not admin.urls, "the connection was left open"
     return result
 
@@ -288,3 +290,57 @@ def test_admin_commands_are_found_under_danube_too(admin: FakeAdmin) -> None:
     line = ["topics", "list", "--endpoint", "http://x:1"]
     result = CliRunner().invoke(danube, line, obj=Outside(admin.open_channel))
     assert (result.exit_code, admin.urls) == (0, ["http://x:1"])
+
+
+def test_a_subscription_is_moved(admin: FakeAdmin) -> None:
+    run_json(admin, "topics create /default/orders --dispatch-strategy reliable")
+    moved = run_json(admin, "subscriptions seek /default/orders -s billing --to offset:7")
+    assert moved == [{"topic": "/default/orders", "subscription": "billing", "offset": 7}]
+    assert admin.last("Seek").position == "offset:7"
+    run_json(admin, "topics create /default/many --partitions 2 --dispatch-strategy reliable")
+    moved = run_json(admin, "subscriptions seek many --namespace default -s billing --to earliest")
+    assert [each["topic"] for each in moved] == ["/default/many-part-0", "/default/many-part-1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("time:1767225600000", "time:1767225600000"),
+        ("time:2026-01-01T00:00:00Z", "time:1767225600000"),
+        ("time:2026-01-01T02:00:00.250+02:00", "time:1767225600250"),
+        ("latest", "latest"),
+    ],
+)
+def test_a_time_may_be_written_as_people_do(admin: FakeAdmin, given: str, sent: str) -> None:
+    run_json(admin, "topics create /default/orders --dispatch-strategy reliable")
+    run_json(admin, f"subscriptions seek /default/orders -s billing --to {given}")
+    assert admin.last("Seek").position == sent
+
+
+@pytest.mark.parametrize("given", ["time:soon", "time:2026-01-01T00:00:00"])
+def test_a_time_that_is_none_or_says_no_zone_is_refused(admin: FakeAdmin, given: str) -> None:
+    result = run(admin, f"subscriptions seek /default/orders -s billing --to {given}")
+    assert result.exit_code == 2
+    assert "time" in result.output
+
+
+def test_subscriptions_are_reached_by_their_own_noun_as_well(admin: FakeAdmin) -> None:
+    run_json(admin, "topics create /default/orders --dispatch-strategy reliable")
+    admin.topics["/default/orders"].subscriptions.append("billing")
+    assert run_json(admin, "subscriptions list /default/orders") == ["billing"]
+    run_json(admin, "subscriptions unsubscribe /default/orders -s billing")
+    assert run_json(admin, "subscriptions list /default/orders") == []
+
+
+def test_messages_are_given_a_time_to_live(admin: FakeAdmin) -> None:
+    run_json(admin, "topics set-message-ttl /default/orders --ttl-ms 60000")
+    request = admin.last("SetMessageTtl")
+    assert (request.topic, request.ttl_ms) == ("/default/orders", 60_000)
+    run_json(admin, "topics set-message-ttl /default/orders")
+    assert not admin.last("SetMessageTtl").HasField("ttl_ms")
+    assert (
+        run_json(admin, "namespaces set-message-ttl default --ttl-ms 0")["namespace"] == "default"
+    )
+    request = admin.last("SetMessageTtl")
+    assert (request.WhichOneof("of"), request.namespace) == ("namespace", "default")
+    assert request.HasField("ttl_ms")

@@ -17,7 +17,7 @@ class NamespacePolicies(Struct, frozen=True):
     """The limits of a namespace's topics; 0 is unlimited, as everywhere on the wire."""
 
     namespace: str
-    policies: dict[str, int]
+    policies: dict[str, int | bool]
 
 
 class NamespaceOperations:
@@ -43,6 +43,12 @@ class NamespaceOperations:
         """Create a namespace."""
         await self._connection.create_namespace(check_namespace_name(namespace))
         return NamespaceChange(namespace, "created")
+
+    async def set_message_ttl(self, namespace: str, ttl_ms: int) -> NamespacePolicies:
+        """Say how long messages of a namespace's topics may be delivered; 0 is for ever."""
+        name = check_namespace_name(namespace)
+        await self._connection.set_message_ttl(ttl_ms, namespace=name)
+        return await self.policies(name)
 
     async def delete(self, namespace: str) -> NamespaceChange:
         """Delete an empty namespace."""

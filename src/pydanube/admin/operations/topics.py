@@ -72,6 +72,11 @@ class TopicOperations:
             raise NotFound(f"there is no topic {topic}")
         return description
 
+    async def set_message_ttl(self, topic: str, ttl_ms: int | None) -> TopicChange:
+        """Say how long messages may be delivered: 0 for ever, None as the namespace says."""
+        await self._connection.set_message_ttl(ttl_ms, topic=check_topic_name(topic))
+        return TopicChange(topic=topic, change="changed")
+
     async def unload(self, topic: str) -> TopicChange:
         """Hand a topic over to another broker."""
         await self._connection.unload_topic(check_topic_name(topic))
