@@ -13,10 +13,12 @@ from pydanube.errors import Corruption, InvalidRequest, Overloaded
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.message import Message
 from pydanube.runtime.randomness import Randomness
+from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.runtime.simulation.loop import run_simulated
 from pydanube.storage.config import LocalRetention
 from pydanube.storage.errors import StoreFailed, StoreProblem
+from pydanube.storage.journal.quarantine import quarantine
 from pydanube.storage.segments.directory_store import DirectoryStore
 from pydanube.storage.segments.planning import RetentionRule
 from tests.support.faulty_store import Cloud, FaultyStore
@@ -374,4 +376,32 @@ async def test_a_store_that_an_operator_must_mend_is_refused_at_the_start(
     Refusing.problem = StoreProblem.UNREACHABLE
     broker = await SegmentBroker.start(disk, randomness, store=Refusing(Cloud(randomness)))
     assert await filled(broker, 1, 20) == await broker.read_all(1)
+    await broker.stop()
+
+
+@simulated
+async def test_offsets_that_the_journal_lost_are_an_entry_without_messages(
+    randomness: Randomness, disk: SimulatedDisk
+) -> None:
+    config = small_config(seal_bytes=10**6, seal_seconds=10**6)
+    broker = await SegmentBroker.start(disk, randomness, config)
+    expected = await filled(broker, 1, 100)
+    await broker.stop()
+    second = (await journal_names(disk))[1]
+    disk.replace_contents(f"/data/wal/{second}", b"\0" * len(disk.contents(f"/data/wal/{second}")))
+    await quarantine(disk, "/data/wal", SimulatedClock())
+    broker = await SegmentBroker.start(disk, randomness, config)
+    left = await broker.read_all(1)
+    assert 50 < len(left) < 100
+    await broker.seal(1)
+    lost = [entry for entry in broker.entries(1) if entry.is_lost]
+    assert [e.rows for e in lost] == [0]
+    assert {o for o in expected if o not in left} == set(range(lost[0].base, lost[0].end))
+    assert await broker.read_all(1) == left
+    await broker.append(1, numbered(100, 101))
+    await _pass(1)
+    assert not broker.storage._contents.topics[TopicId(1)].holds(0)
+    assert {o: m for o, m in (await broker.read_all(1)).items() if o < 100} == left
+    pieces = await broker.log(1).read(lost[0].base, Offset(10**6))
+    assert pieces[0].start == lost[0].end, "readers go on behind what is lost"
     await broker.stop()
