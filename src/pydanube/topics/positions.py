@@ -1,12 +1,12 @@
 """Where in a topic to begin: its ends, an offset, or a time."""
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from pydanube.errors import InvalidRequest
 from pydanube.model.ids import Offset
 from pydanube.storage.topic_log import TopicLog
 
+DISORDER_MS = 1_000
+"""By how much producers' clocks may differ and the first message of a time still be found."""
+_SCAN_BYTES = 1024 * 1024
 _DIGITS_MAX = 20
 
 
@@ -34,8 +34,25 @@ async def start_offset(log: TopicLog, start: str | None) -> Offset:
 async def offset_at(log: TopicLog, time_ms: int) -> Offset:
     """Return the first offset whose message has that publish time or a later one.
 
-    Times come from producers' clocks. Where they do not grow with the offsets, the answer is one
-    of the offsets where they pass `time_ms`. It costs a few reads, however long the topic is.
+    Times come from producers' clocks. It is the first one as long as no message is older by more
+    than DISORDER_MS than one before it; else it is a place where times pass `time_ms`. It costs
+    a few reads, however long the topic is.
+    """
+    at = await _crossing(log, time_ms - DISORDER_MS)
+    # What lies before is older, what lies behind may be: from here on every row is looked at.
+    while pieces := await log.read(at, log.durable_end, bytes_max=_SCAN_BYTES):
+        for piece in pieces:
+            row = piece.batch.first_published_after(piece.first_row, piece.end_row, time_ms - 1)
+            if row is not None:
+                return Offset(piece.base + row)
+        at = pieces[-1].end
+    return at
+
+
+async def _crossing(log: TopicLog, time_ms: int) -> Offset:
+    """Return an offset whose message has that time or a later one, unlike the one before it.
+
+    The first offset if it is as late, the durable end if the last one is not.
     """
     low, high = log.first_offset, log.durable_end
     while low < high:
@@ -51,7 +68,8 @@ async def offset_at(log: TopicLog, time_ms: int) -> Offset:
         elif times[0].as_py() >= time_ms:
             high = base
         else:
-            row: int = pc.index(pc.greater_equal(times, time_ms), pa.scalar(True)).as_py()
+            row = batch.first_published_after(0, batch.count, time_ms - 1)
+            assert row is not None, "its last one is"
             return Offset(min(max(base + row, low), high))
     return low
 
