@@ -5,8 +5,6 @@ client goes on under the id it has.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from msgspec import Struct, structs
 
@@ -56,6 +54,7 @@ from pydanube.topics.errors import (
     TooManyProducers,
 )
 from pydanube.topics.manager import TopicManager, TopicRequest
+from pydanube.topics.named_locks import NamedLocks
 from pydanube.topics.positions import start_offset
 from pydanube.topics.producer import Producer
 from pydanube.topics.topic import Topic
@@ -85,25 +84,6 @@ class RegisteredConsumer(Struct, frozen=True):
     consumer: Consumer
 
 
-class _NamedLocks:
-    """One lock per name in use. For entering and leaving a topic; no message waits for it."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
-
-    @asynccontextmanager
-    async def hold(self, name: str) -> AsyncIterator[None]:
-        lock, users = self._locks.setdefault(name, (asyncio.Lock(), []))
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                del self._locks[name]
-
-
 class Registration:
     """Lets producers and consumers in, finds them by id, and lets them go."""
 
@@ -117,7 +97,7 @@ class Registration:
         self._told_closed: dict[int, None] = {}
         self._windows: dict[tuple[str, str], int] = {}
         """What consumers have asked for, by topic and subscription."""
-        self._locks = _NamedLocks()
+        self._locks = NamedLocks()
 
     # At the start.
 
@@ -402,30 +382,6 @@ class Registration:
             if error is not None:
                 raise error
             return subscription
-
-    async def seek_everywhere(
-        self, topic_name: str, name: str, position: str
-    ) -> list[tuple[str, Offset]]:
-        """Move a subscription of a topic, or of all its partitions; return where it is now.
-
-        `position` is earliest, latest, offset:<number> or time:<milliseconds since 1970>.
-        """
-        names = self._topics.partitions(topic_name)
-        if not names:
-            raise NotFound(f"topic {topic_name} does not exist on this broker")
-        if len(names) > 1 and position.startswith("offset:"):
-            raise InvalidRequest(
-                f"topic {topic_name} has {len(names)} partitions, and each counts its own offsets; "
-                "name one of them, or move to earliest, latest or a time"
-            )
-        # Refused as a whole, or not at all.
-        targets = []
-        for each in names:
-            log, _ = self.subscription(each, name)
-            targets.append((each, await start_offset(log, position)))
-        for each, offset in targets:
-            await self.seek(each, name, offset)
-        return targets
 
     async def _leave_exclusive(self, topic: Topic, subscription: Subscription) -> None:
         # Whoever held it is gone, or the newcomer would not have been admitted.

@@ -5,6 +5,7 @@ from pydanube.model.names import check_client_name
 from pydanube.model.timing import MILLISECONDS_MAX
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.registration import Registration
+from pydanube.topics.seeking import seek_everywhere
 from pydanube.wire.calls import Call, HandlerTable
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import PyDanube_pb2 as own
@@ -31,8 +32,8 @@ class ControlServicer:
         check_client_name("subscription", request.subscription)
         if not request.position:
             raise InvalidRequest("the request has no position to move the subscription to")
-        moved = await self._registration.seek_everywhere(
-            request.topic, request.subscription, request.position
+        moved = await seek_everywhere(
+            self._topics, self._registration, request.topic, request.subscription, request.position
         )
         return own.SeekResponse(
             moved=[own.MovedSubscription(topic=topic, offset=offset) for topic, offset in moved]
