@@ -112,7 +112,9 @@ def publish_h2load(bench: Bench) -> None:
             row("acknowledged publish", f"{rate:,.0f} msg/s", how)
 
 
-def h2load(broker: BrokerProcess, count: int, window: int, *, reliable: bool = True) -> float:
+def h2load(
+    broker: BrokerProcess, count: int, window: int, *, reliable: bool = True, size: int = PAYLOAD
+) -> float:
     """Publish the same message `count` times and return the rate."""
     from benchmarks.raw_client import TOPIC
     from pydanube.wire.danube.generated import DanubeApi_pb2 as api
@@ -130,7 +132,7 @@ def h2load(broker: BrokerProcess, count: int, window: int, *, reliable: bool = T
 
     message = api.StreamMessage(
         msg_id=api.MsgID(producer_id=asyncio.run(create()), topic_name=topic),
-        payload=bytes(PAYLOAD),
+        payload=bytes(size),
         publish_time=int(time.time() * 1000),
         producer_name="h2load",
     ).SerializeToString()

@@ -23,6 +23,7 @@ from tests.support.broker_process import BrokerProcess
 
 ENGINES = ("grpcio", "http2")
 BACKLOG_MESSAGES = 9_000
+LARGE = 100 * 1024
 
 
 class Round:
@@ -45,9 +46,11 @@ class Round:
         spent = after.user + after.system - before.user - before.system
         self.results[figure] = (rate, spent / count * 1e6)
 
-    def stock(self, name: str, **arguments: object) -> dict[str, float]:
+    def stock(
+        self, name: str, client: str = "stock_client", **arguments: object
+    ) -> dict[str, float]:
         target = f"127.0.0.1:{self.broker.client_port}"
-        command = [sys.executable, "-m", "benchmarks.stock_client", name, target]
+        command = [sys.executable, "-m", f"benchmarks.{client}", name, target]
         done = subprocess.run(
             [*command, json.dumps(arguments)],
             capture_output=True,
@@ -70,9 +73,16 @@ class Round:
                     self.broker, count, 32, reliable=reliable
                 ),
             )
-        self._publish("publish, grpc.aio, 8 in flight, 100 KiB", True, 600, 8, 100 * 1024)
+        large = self.count(2_000)
+        self.measure(
+            "publish, h2load, 8 in flight, 100 KiB, best effort",
+            large,
+            lambda: h2load(self.broker, large, 8, reliable=False, size=LARGE),
+        )
+        self._publish("publish, grpc.aio, 8 in flight, 100 KiB, reliable", True, 600, 8, LARGE)
         self._receive("receive, grpc.aio, 1 KiB", 1024, BACKLOG_MESSAGES)
-        self._receive("receive, grpc.aio, 100 KiB", 100 * 1024, 1_000)
+        self._receive("receive, grpc.aio, 100 KiB", LARGE, 1_000)
+        self._receive("receive, our channel, 100 KiB", LARGE, 1_000, "own_client")
 
     def _publish(self, figure: str, reliable: bool, full: int, window: int, size: int) -> None:
         count = self.count(full)
@@ -80,14 +90,15 @@ class Round:
         arguments = {"topic": topic, "reliable": reliable, "window": window, "size": size}
         self.measure(figure, count, lambda: self.stock("publish", count=count, **arguments)["rate"])
 
-    def _receive(self, figure: str, size: int, full: int) -> None:
+    def _receive(self, figure: str, size: int, full: int, client: str = "stock_client") -> None:
         count = self.count(full)
         topic = f"/default/backlog-{size}"
-        self.stock("publish", topic=topic, reliable=True, count=count, window=64, size=size)
+        if client == "stock_client":
+            self.stock("publish", topic=topic, reliable=True, count=count, window=64, size=size)
         self.measure(
             figure,
             count,
-            lambda: count / self.stock("receive", topic=topic, count=count)["seconds"],
+            lambda: count / self.stock("receive", client, topic=topic, count=count)["seconds"],
         )
 
 
