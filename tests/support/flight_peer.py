@@ -5,6 +5,7 @@ Its calls block. In a test with a broker in the same process they run in threads
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -85,18 +86,25 @@ class Exchange:
     def __init__(self, peer: "FlightPeer", command: dict[str, Any]) -> None:
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         self.writer, self.reader = peer.client.do_exchange(descriptor, PATIENCE)
+        peer.exchanges.append(self)
         self.acked: list[int] = []
+        self._early: deque[Rows] = deque()
 
     def say(self, **words: Any) -> None:
         self.writer.write_metadata(json.dumps(words).encode())
 
     def next(self) -> Rows:
         """Wait for the next rows; StopIteration if the call has ended."""
-        while True:
-            chunk = self.reader.read_chunk()
-            said = json.loads(chunk.app_metadata.to_pybytes())
-            if chunk.data is not None:
-                return Rows(chunk.data, said)
+        while not self._early:
+            self._read()
+        return self._early.popleft()
+
+    def _read(self) -> None:
+        chunk = self.reader.read_chunk()
+        said = json.loads(chunk.app_metadata.to_pybytes())
+        if chunk.data is not None:
+            self._early.append(Rows(chunk.data, said))
+        else:
             self.acked.append(said["acked"])
 
     def take(self, count: int) -> list[Rows]:
@@ -121,9 +129,7 @@ class Exchange:
 
     def wait_acked(self, number: int) -> None:
         while number not in self.acked:
-            chunk = self.reader.read_chunk()
-            assert chunk.data is None, "rows came where an answer was due"
-            self.acked.append(json.loads(chunk.app_metadata.to_pybytes())["acked"])
+            self._read()
 
     def leave(self) -> None:
         """Say that nothing more will be said, and wait for the end."""
@@ -154,8 +160,12 @@ class FlightPeer:
 
     def __init__(self, port: int) -> None:
         self.client = flight.connect(f"grpc://127.0.0.1:{port}")
+        self.exchanges: list[Exchange] = []
 
     def close(self) -> None:
+        # Closing waits for calls that are under way.
+        for exchange in self.exchanges:
+            exchange.cancel()
         self.client.close()
 
     # Publishing.

@@ -69,7 +69,6 @@ class Cursor:
         self._unsynced = 0
         self._after_sync: list[Done] = []
         self._failure: DanubeError | None = None
-        self._abandoned = False
 
     def settle(self, start: int, end: int) -> None:
         """Record that these messages are done."""
@@ -91,19 +90,11 @@ class Cursor:
 
     def when_durable(self, done: Done) -> None:
         """Answer once all that was recorded so far is durable."""
-        if self._scheduled and not self._abandoned:
+        if self._scheduled:
             self._waiting.append(done)
         elif self._unsynced:
             self._after_sync.append(done)
         else:
-            done(self._failure)
-
-    def abandon(self, error: DanubeError) -> None:
-        """Journal nothing more, not even what has gathered; whoever waits for it gets `error`."""
-        self._abandoned = True
-        self._failure = self._failure or error
-        waiting, self._waiting = self._waiting, []
-        for done in waiting:
             done(self._failure)
 
     def _schedule(self) -> None:
@@ -112,8 +103,6 @@ class Cursor:
             call_soon(self._flush)
 
     def _flush(self) -> None:
-        if self._abandoned:
-            return
         change = ProgressChange(tuple(self._settled), tuple(self._attempts))
         record = _Record(self._era, self._position, change, self._waiting)
         self._scheduled = False
@@ -133,7 +122,7 @@ class Cursor:
 
     def _answered(self, record: _Record, error: DanubeError | None) -> None:
         self._unsynced -= 1
-        if isinstance(error, Overloaded) and not self._abandoned:
+        if isinstance(error, Overloaded):
             self._offer_again(record)
             return
         self._failure = self._failure or error

@@ -293,12 +293,6 @@ class Subscription:
             self._feed(Skipped(self.cursor, end))
         self._answer_when_durable(done)
 
-    def abandon(self, error: DanubeError) -> None:
-        """Journal nothing more of a subscription that is closed; whoever waits gets `error`."""
-        assert self._closed, "a subscription that is served keeps its progress"
-        if self._context.cursor is not None:
-            self._context.cursor.abandon(error)
-
     def missing(self, stream: ConsumerStream, start: Offset, end: Offset) -> None:
         """Take note that offsets handed to a stream hold no message any more."""
         self._feed(Skipped(start, end))

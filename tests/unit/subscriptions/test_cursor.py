@@ -118,29 +118,6 @@ def test_a_change_that_was_not_taken_is_offered_again_before_later_ones() -> Non
     run_simulated(main, 1)
 
 
-def test_an_abandoned_cursor_journals_nothing_more_and_says_so_to_who_waits() -> None:
-    async def main(_: Randomness) -> None:
-        log = Log()
-        cursor = cursor_over(log)
-        answers: list[DanubeError | None] = []
-        cursor.settle(0, 1)
-        await asyncio.sleep(0)
-        cursor.settle(1, 2)
-        cursor.when_durable(answers.append)
-        moved = Unavailable("moved")
-        cursor.abandon(moved)
-        assert answers == [moved]
-        await asyncio.sleep(0)
-        log.answers[0](Overloaded("later"))
-        cursor.settle(2, 3)
-        cursor.when_durable(answers.append)
-        await asyncio.sleep(1)
-        assert answers == [moved, moved]
-        assert log.changes == [ProgressChange(((0, 1),))]
-
-    run_simulated(main, 1)
-
-
 def test_a_seek_replaces_all_that_was_recorded_before_it() -> None:
     async def main(_: Randomness) -> None:
         log = Log()

@@ -7,7 +7,7 @@ import pytest
 
 from pydanube.dispatch.events import DispatchSettings
 from pydanube.dispatch.factory import create_dispatcher
-from pydanube.errors import DanubeError, Unavailable
+from pydanube.errors import DanubeError
 from pydanube.model.batch import Batch
 from pydanube.model.ids import ConsumerId, Offset, SubscriptionId
 from pydanube.model.message import Message
@@ -148,18 +148,3 @@ async def test_an_advanced_subscription_skips_what_was_delivered_and_what_was_no
     assert target.cursor == 50
     assert answers == [None, None]
     target.close(None)
-
-
-async def test_a_subscription_that_was_given_up_journals_nothing() -> None:
-    journal = Journal()
-    target, _ = subscription(reliable=True, journal=journal)
-    member = join(target, 10)
-    target.open_stream(member, "peer")
-    answers: list[DanubeError | None] = []
-    target.ack(Offset(0), Offset(1), answers.append)
-    moved = Unavailable("moved")
-    target.close(moved)
-    target.abandon(moved)
-    await asyncio.sleep(0)
-    assert answers == [moved]
-    assert journal.changes == []

@@ -140,11 +140,14 @@ class Intake:
         if not self._ours:
             rows = self._complete(rows)
         check_rows(rows)
+        columns: pa.RecordBatch | None = rows
         if not self._ours or head.compressed:
             # Stored batches are plain: every client can read them, and they weigh what they show.
             message = rows.serialize().to_pybytes()
+            columns = None  # They would be kept beside the message, not within it.
         _check_size(len(message), BATCH_BYTES_MAX)
-        return Batch(message, rows.num_rows)
+        payload_bytes = _payload_bytes(rows)
+        return Batch(message, rows.num_rows, columns=columns, payload_bytes=payload_bytes)
 
     def _open(self, message: bytes) -> pa.RecordBatch:
         try:
@@ -187,6 +190,13 @@ def rows_message(batch: Batch, first_row: int, end_row: int) -> bytes:
     rows = batch.record_batch().slice(first_row, end_row - first_row)
     message: bytes = rows.serialize().to_pybytes()
     return message
+
+
+def _payload_bytes(rows: pa.RecordBatch) -> int:
+    column = rows.column("payload")
+    offsets = memoryview(column.buffers()[1]).cast("i")
+    size: int = offsets[column.offset + len(column)] - offsets[column.offset]
+    return size
 
 
 def _check_size(size: int, size_max: int) -> None:

@@ -26,7 +26,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "cursor.advance": "Move a cursor forward, durably.",
         "cursor.get": "Tell where a cursor or subscription stands.",
         "producer": "Tell the last sequence a producer has stored on a topic.",
-        "seek": "Move a subscription to another offset or time; its consumers connect again.",
+        "seek": "Move a subscription to another offset or time; its consumers go on from there.",
     }
 )
 """What DoAction offers, with a line for whoever lists it."""
