@@ -133,17 +133,17 @@ class BrokerMachine:
     async def _start(self) -> None:
         self.boots += 1
         self.on_boot()
-        self._clock = MortalClock(self._skew_ms)
+        clock = self._clock = MortalClock(self._skew_ms)
         host = self._network.host(HOST)
         machine = Machine(
-            clock=self._clock,
+            clock=clock,
             files=self.disk.mount(),
             network=host,
             randomness=SeededRandomness(f"broker {self._randomness.below(2**32)}"),
         )
         self._note(f"broker starts, number {self.boots}")
         try:
-            self._server = await BrokerServer.start(
+            server = await BrokerServer.start(
                 self._config, engine=PlainEngine(host), machine=machine
             )
         except Unavailable as error:
@@ -156,7 +156,12 @@ class BrokerMachine:
             self._note(f"broker refused to start: {error!r}")
             self._end_process()
         else:
-            self._note("broker serves")
+            if clock.alive:
+                self._server = server
+                self._note("broker serves")
+            else:
+                self.complaints.append("a start went on although it had been cancelled")
+                self._graves.append(asyncio.create_task(_close(server), name="broker's end"))
 
     async def stop(self) -> None:
         """Stop the broker in order, unless something ends it before."""

@@ -1,11 +1,13 @@
 """Where segments are kept, as the rest of this room may know it, and the test of a store's word."""
 
+from contextlib import suppress
 from typing import Protocol
 
 from msgspec import Struct
 
 from pydanube.errors import Corruption
 from pydanube.runtime.randomness import Randomness
+from pydanube.storage.errors import StoreFailed
 
 PROBE_DIRECTORY = ".danube/"
 
@@ -81,8 +83,11 @@ async def probe_store(store: ObjectStore, randomness: Randomness) -> StoreAbilit
         if await store.read(key, 0, len(kept)) != kept:
             raise _wrong(store, "it replaced an object that it said it would keep")
         await store.list(PROBE_DIRECTORY)
-    finally:
-        await store.delete(key)
+    except BaseException:
+        with suppress(StoreFailed):  # Or it would hide what came first, a cancellation too.
+            await store.delete(key)
+        raise
+    await store.delete(key)
     if await store.size(key) is not None:
         raise _wrong(store, "it keeps what was deleted")
     return StoreAbilities(conditional_writes=conditional)
