@@ -34,6 +34,9 @@ SCHEMA = pa.schema(
 )
 """Offsets are no column: a row's offset is the batch's base offset plus its row number."""
 
+# Columns weigh some kilobytes of their own, which nobody accounts for, and cost little to open.
+_COLUMNS_KEPT_BYTES_MIN = 64 * 1024
+
 _TIME, _PRODUCER, _KEY, _ATTRS, _SCHEMA_ID, _SCHEMA_VERSION, _PAYLOAD = range(len(SCHEMA))
 
 
@@ -54,14 +57,15 @@ class Batch:
         wire: Sequence[bytes] | None = None,
         columns: "pa.RecordBatch | None" = None,
         payload_bytes: int | None = None,
+        timings: Sequence[RowTiming] | None = None,
     ) -> None:
         self.data = data
         self.count = count
         self.wire = wire
         self.size_bytes = len(data) + (sum(map(len, wire)) if wire is not None else 0)
-        self._columns = columns
+        self._columns = columns if len(data) >= _COLUMNS_KEPT_BYTES_MIN else None
         self._payload_bytes = payload_bytes
-        self._timings: Sequence[RowTiming] | None = None
+        self._timings = timings
 
     @classmethod
     def gather(cls, messages: Sequence[Message]) -> "Batch":
@@ -90,15 +94,13 @@ class Batch:
         ]
         data = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize().to_pybytes()
         wire = [message.wire for message in messages if message.wire is not None]
-        batch = cls(
+        return cls(
             data,
             count,
             wire=wire if len(wire) == count else None,
             payload_bytes=sum(map(len, payloads)),
+            timings=() if columns[_ATTRS] is nulls[_ATTRS] else None,
         )
-        if columns[_ATTRS] is nulls[_ATTRS]:
-            batch._timings = ()
-        return batch
 
     @classmethod
     def from_bytes(cls, data: bytes, count: int) -> "Batch":
@@ -107,7 +109,8 @@ class Batch:
 
     def record_batch(self) -> pa.RecordBatch:
         """Return the rows as Arrow columns, which share the memory of `data`."""
-        if self._columns is None:
+        columns = self._columns
+        if columns is None:
             try:
                 columns = pa.ipc.read_record_batch(pa.py_buffer(self.data), SCHEMA)
             except (pa.ArrowException, OSError) as error:
@@ -116,8 +119,9 @@ class Batch:
                 raise Corruption(
                     f"a stored batch holds {columns.num_rows} rows, its header says {self.count}"
                 )
-            self._columns = columns
-        return self._columns
+            if len(self.data) >= _COLUMNS_KEPT_BYTES_MIN:
+                self._columns = columns
+        return columns
 
     def messages(self, first_row: int, end_row: int) -> list[Message]:
         """Return rows as single messages."""

@@ -146,8 +146,14 @@ class Intake:
             message = rows.serialize().to_pybytes()
             columns = None  # They would be kept beside the message, not within it.
         _check_size(len(message), BATCH_BYTES_MAX)
-        payload_bytes = _payload_bytes(rows)
-        return Batch(message, rows.num_rows, columns=columns, payload_bytes=payload_bytes)
+        attributes = rows.column("attributes")
+        return Batch(
+            message,
+            rows.num_rows,
+            columns=columns,
+            payload_bytes=_payload_bytes(rows),
+            timings=() if attributes.null_count == len(attributes) else None,
+        )
 
     def _open(self, message: bytes) -> pa.RecordBatch:
         try:
