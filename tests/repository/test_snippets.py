@@ -12,6 +12,7 @@ from tools import tidy
 
 SNIPPETS = list(tidy.snippets(tidy.REPOSITORY))
 DEFAULT_URL = "http://127.0.0.1:6650"
+FLIGHT_URL = "grpc://127.0.0.1:6650"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def test_the_pages_hold_snippets() -> None:
 )
 def test_a_snippet_runs(place: str, code: str, broker_url: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code.replace(DEFAULT_URL, broker_url)],
+        [sys.executable, "-W", "error", "-c", at_broker(code, broker_url)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -37,3 +38,9 @@ def test_a_snippet_runs(place: str, code: str, broker_url: str, tmp_path: Path) 
         check=False,
     )
     assert done.returncode == 0, f"{place}\n{done.stdout}{done.stderr}"
+
+
+def at_broker(code: str, broker_url: str) -> str:
+    """Return the code with the addresses readers would use replaced by the broker's own."""
+    flight_url = broker_url.replace("http://", "grpc://")
+    return code.replace(DEFAULT_URL, broker_url).replace(FLIGHT_URL, flight_url)
