@@ -199,6 +199,7 @@ class ServedTopic:
         *,
         number: int = 7,
         window: int = 100,
+        credit: int | None = None,
         policy: FailurePolicy | None = None,
     ) -> Receiver:
         """Open the stream of a consumer of a subscription, which goes on where it stopped."""
@@ -219,6 +220,7 @@ class ServedTopic:
                 seen_end,
             )
         consumer = Consumer(ConsumerId(len(subscription.consumers) + 1), "c", ())
+        consumer.credit = consumer.credit if credit is None else credit
         subscription.join(consumer, "peer")
         return Receiver(self.topic, subscription, subscription.open_stream(consumer, "peer"))
 

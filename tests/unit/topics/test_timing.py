@@ -95,8 +95,7 @@ async def test_a_delay_survives_a_restart() -> None:
 async def test_delayed_messages_take_no_room_from_others() -> None:
     clock = AdvancingClock()
     async with served(instant_disk(), clock=clock) as topic:
-        receiver = topic.subscribe(window=2)
-        receiver.stream.consumer.credit = 3
+        receiver = topic.subscribe(window=2, credit=3)
         await publish(topic, clock, *[{"x-deliver-after": "1000"}] * 10, {}, {})
         assert await receiver.receive() == [10, 11]
         assert receiver.subscription.delayed_count == 10
