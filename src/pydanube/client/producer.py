@@ -227,6 +227,7 @@ class TopicProducer:
     ) -> SentMessage:
         attempt = 0
         forgotten: int | None = None  # After which attachment the broker last said so.
+        in_doubt = False  # Whether an earlier attempt may have succeeded.
         while True:
             number = None if session is None else await session.wait_for_turn(sequence)
             mended, attached = self._mended, self._attached
@@ -236,9 +237,15 @@ class TopicProducer:
                 )
                 return SentMessage(self.topic, request_id, offset)
             except DanubeError as error:
+                if isinstance(error, SessionUnknown) and in_doubt:
+                    raise Unavailable(
+                        f"{self.topic} has forgotten this producer; the message may or may not be "
+                        "stored"
+                    ) from error
                 if not (error.retryable or isinstance(error, NotFound)):
                     raise
                 refusal = error
+            in_doubt = in_doubt or isinstance(refusal, Unavailable)
             if session is not None:
                 session.failed(sequence)
             if isinstance(refusal, Overloaded):

@@ -297,6 +297,20 @@ def test_a_session_the_topic_does_not_know_is_begun_anew() -> None:
     with_client(test)
 
 
+def test_a_message_of_unknown_fate_is_not_sent_again_in_another_session() -> None:
+    async def test(client: Client, cluster: FakeBrokers) -> None:
+        producer = await client.producer(TOPIC)
+        await producer.send(b"first")
+        cluster.first.refuse("SendMessage", StatusCode.UNAVAILABLE, StatusCode.OUT_OF_RANGE)
+        with pytest.raises(Unavailable, match="may or may not"):
+            await producer.send(b"in doubt")
+        cluster.first.refuse("SendMessage", StatusCode.OUT_OF_RANGE)
+        await producer.send(b"last")
+        assert cluster.payloads(TOPIC) == [b"first", b"last"]
+
+    with_client(test)
+
+
 def test_best_effort_messages_are_not_numbered() -> None:
     async def test(client: Client, cluster: FakeBrokers) -> None:
         producer = await client.producer("/default/flying", reliable=False)
