@@ -26,6 +26,13 @@ class SequenceRange(Struct, frozen=True, kw_only=True):
     Whoever sends a batch before the one before it is answered must name it: if that one is refused
     and this one stored, the first would look as if it had been stored when it is sent again.
     """
+    session: int | None = None
+    """Tells two lives of a producer apart, each of which counts for itself."""
+
+    @property
+    def key(self) -> ProducerId:
+        """The number under which a topic remembers these sequences."""
+        return sequence_key(self.producer, self.session)
 
 
 class MessageSequence(Struct, frozen=True):

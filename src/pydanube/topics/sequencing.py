@@ -82,7 +82,7 @@ class Sequencer:
         """Store a batch unless that happened before; `answer` follows, now or later."""
         try:
             check_range(sequences)
-            key = sequence_key(sequences.producer)
+            key = sequences.key
             self._flush_run(key)
             known = self._log.last_batch(key)
             outcome = judge(known, sequences)
@@ -112,6 +112,7 @@ class Sequencer:
             first_sequence=sequences.first,
             last_sequence=sequences.last,
             digest=sequences.digest,
+            session=sequences.session is not None,
         )
         # Offsets are given in the order of appending, so this is the one it gets.
         applied = Applied(self._log.next_offset)

@@ -194,6 +194,21 @@ async def test_the_publish_rate_counts_the_messages_of_a_batch() -> None:
                 await answer.over
 
 
+async def test_batches_of_a_session_count_apart_and_are_forgotten_with_it() -> None:
+    clock = AdvancingClock()
+    async with served(instant_disk(), clock=clock) as topic:
+        for session in (None, 1, 2):
+            stamp = replace(sequences(0), session=session)
+            assert isinstance(await topic.publish_batch(batch_from(b"a"), stamp), Applied)
+            assert isinstance(await topic.publish_batch(batch_from(b"a"), stamp), AlreadyApplied)
+        assert len(await topic.payloads()) == 3
+        clock.advance(sequencing.SESSION_IDLE_MS / 1000 + 1)
+        topic.topic.forget_idle_producers()
+        log = topic.topic.log
+        assert log is not None
+        assert set(log.producers) == {sequence_key("anne")}
+
+
 # Single messages.
 
 
