@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from pydanube.cli.options import Outside, output_option, outside, service_addr_option
+from pydanube.client.positions import read_position
+from pydanube.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from pydanube.cli.running import Meter, Rate
@@ -42,11 +44,13 @@ class Consuming(NamedTuple):
 def check_start_position(
     ctx: click.Context, parameter: click.Parameter, text: str | None
 ) -> str | None:
-    """Accept earliest, latest and offset:N."""
-    kind, _, number = (text or "latest").partition(":")
-    if (kind in {"earliest", "latest"} and not number) or (kind == "offset" and number.isdecimal()):
-        return text
-    raise click.BadParameter("write earliest, latest or offset:N", ctx, parameter)
+    """Accept earliest, latest, offset:N and time:T."""
+    if text is None:
+        return None
+    try:
+        return read_position(text)
+    except InvalidRequest as error:
+        raise click.BadParameter(str(error), ctx, parameter) from None
 
 
 @click.command("consume")
@@ -70,7 +74,7 @@ def check_start_position(
 @click.option(
     "--start-position",
     callback=check_start_position,
-    metavar="earliest|latest|offset:N",
+    metavar="earliest|latest|offset:N|time:T",
     help="Where a new subscription starts.  [default: latest]",
 )
 @click.option("--nack", is_flag=True, help="Give every message back instead of acking it.")

@@ -174,12 +174,22 @@ def test_every_subscription_type_can_be_asked_for(
     assert consumer.request.start_position == "earliest"
 
 
-@pytest.mark.parametrize("position", ["sooner", "offset:", "offset:x", "latest:1", "offset:-1"])
+@pytest.mark.parametrize(
+    "position", ["sooner", "offset:", "offset:x", "latest:1", "offset:-1", "time:", "time:soon"]
+)
 def test_a_start_position_that_makes_no_sense_is_refused(
     cluster: FakeBrokers, position: str
 ) -> None:
     result = consume(cluster, "--start-position", position)
-    assert (result.exit_code, "offset:N" in result.stderr) == (2, True)
+    assert (result.exit_code, "--start-position" in result.stderr) == (2, True)
+
+
+def test_a_subscription_may_start_at_a_time(cluster: FakeBrokers) -> None:
+    cluster.add_topic(TOPIC)
+    position = ["--start-position", "time:2026-01-01T00:00:00Z"]
+    assert run(cluster, "consume", "-m", "sub", "--seconds", "0.05", *position).exit_code == 0
+    (consumer,) = cluster.first.consumers.values()
+    assert consumer.request.start_position == "time:1767225600000"
 
 
 def test_a_subscription_name_is_required(cluster: FakeBrokers) -> None:

@@ -1,12 +1,11 @@
 """Verbs on subscriptions."""
 
-from datetime import datetime
-
 import msgspec
 from msgspec import Struct
 
 from pydanube.client.admin import AdminConnection
 from pydanube.client.admin_answers import MovedSubscription
+from pydanube.client.positions import read_position
 from pydanube.errors import InvalidRequest
 from pydanube.model.names import check_client_name, check_topic_name
 from pydanube.model.policies import (
@@ -58,7 +57,7 @@ class SubscriptionOperations:
 
     async def seek(self, topic: str, subscription: str, position: str) -> list[MovedSubscription]:
         """Move a subscription to earliest, latest, offset:<n> or time:<ms, or ISO 8601>."""
-        return await self._connection.seek(*_checked(topic, subscription), _position(position))
+        return await self._connection.seek(*_checked(topic, subscription), read_position(position))
 
     async def set_failure_policy(
         self, topic: str, subscription: str, policy: FailurePolicy
@@ -93,22 +92,6 @@ class SubscriptionOperations:
         return SubscriptionDispatchConfig(
             topic=topic, subscription=subscription, dispatch_config=config
         )
-
-
-def _position(text: str) -> str:
-    """Return a position as brokers read it: a time in milliseconds since 1970."""
-    kind, _, value = text.partition(":")
-    if kind != "time" or value.isdecimal():
-        return text
-    try:
-        instant = datetime.fromisoformat(value)
-    except ValueError:
-        raise InvalidRequest(
-            f"{value!r} is no time: write milliseconds since 1970, or 2026-01-31T12:00:00Z"
-        ) from None
-    if instant.tzinfo is None:
-        raise InvalidRequest(f"{value} says no time zone: add Z, or an offset such as +02:00")
-    return f"time:{round(instant.timestamp() * 1000)}"
 
 
 def _checked(topic: str, subscription: str) -> tuple[str, str]:
