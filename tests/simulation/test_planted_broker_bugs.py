@@ -291,10 +291,9 @@ def test_a_planted_bug_is_found(
                 print(f"{plant.__name__}: found by seed {seed}: {violation}")
                 return
     missed = f"{plant.__name__} was not found by {SEEDS_MAX} seeds"
-    if plant.__name__ in ALWAYS_FOUND:
-        pytest.fail(missed)
     # A bounded search: which seeds meet a rare bug shifts with every change of the broker.
-    pytest.xfail(missed)
+    print(missed)
+    assert plant.__name__ not in ALWAYS_FOUND, missed
 
 
 def test_a_violation_is_reported_with_its_seed_its_replay_and_what_happened(
