@@ -14,18 +14,22 @@ from msgspec.structs import replace
 from pydanube.broker import broker
 from pydanube.dispatch.key_shared import KeySharedDispatcher
 from pydanube.dispatch.reliable import ReliableDispatcher
-from pydanube.errors import DanubeError, Unavailable
+from pydanube.errors import Unavailable
 from pydanube.model.ids import Offset, ProducerId
 from pydanube.runtime.simulation.append_file import SimulatedAppendFile
 from pydanube.runtime.simulation.disk import SimulatedFiles
 from pydanube.storage.journal import recovery
+from pydanube.storage.journal.housekeeping import Housekeeping
 from pydanube.storage.journal.progress import FoldedProgress
+from pydanube.storage.journal.retention import Use
+from pydanube.storage.segments import directory_store
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.cursor import Cursor
 from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.catalog import Catalog, Ids
 from pydanube.topics.topic import Topic
+from tests.support import plans
 from tests.support.nemesis import Faults
 from tests.support.workloads import MESSAGE_BYTES_MAX
 from tests.support.world import World
@@ -34,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 SEEDS_MAX = 60
 CRASHES = Faults(power=True, kill=True, instant=True)
-HASTE = Faults(instant=True, slow_disk=True)
+HASTE = Faults(instant=True)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -172,6 +176,8 @@ def dead_letters_count_as_stored_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         loop.call_soon(lambda: subscription.dead_letter_stored(action.offset, stored=True))
 
     monkeypatch.setattr(Topic, "_store_dead_letter", hasty)
+    monkeypatch.setattr(plans, "POISON_SHARES", (40,))
+    monkeypatch.setattr(plans, "POISON_POLICIES", ("DeadLetter",))
 
 
 def acks_from_before_a_restart_are_answered_and_forgotten(
@@ -183,8 +189,8 @@ def acks_from_before_a_restart_are_answered_and_forgotten(
 def a_repeated_ack_is_answered_though_the_journal_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = Cursor._answered
 
-    def forgetful(self: Any, change: Any, waiting: Any, error: DanubeError | None) -> None:
-        answered(self, change, waiting, error)
+    def forgetful(self: Any, *arguments: Any) -> None:
+        answered(self, *arguments)
         self._failure = None
 
     monkeypatch.setattr(Cursor, "_answered", forgetful)
@@ -237,6 +243,21 @@ def numbers_of_messages_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Topic, "publish", lambda self, message, answer, number=None: publish(self, message, answer)
     )
+    monkeypatch.setattr(plans, "BY_CLIENT_ONE_IN", 1)
+
+
+def journal_files_go_before_their_messages_are_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Housekeeping, "_use_of", lambda self, file: Use.EXPORTED)
+
+
+def segments_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def write(files: Any, directory: str, name: str, data: bytes) -> None:
+        file = await files.create(f"{directory}/{name}.tmp")
+        await file.append([data])
+        await file.close()
+        await files.rename(f"{directory}/{name}.tmp", f"{directory}/{name}")
+
+    monkeypatch.setattr(directory_store, "write_atomically", write)
 
 
 PLANTED: list[tuple[Plant, Faults, str]] = [
@@ -266,6 +287,8 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     (a_stop_fails_when_the_journal_has, Faults(stop=True, sick_disk=True), "broker"),
     (a_failed_read_of_keys_is_the_last, Faults(sick_reads=True), "starvation"),
     (what_is_refused_is_stored_all_the_same, Faults(), "aborted read"),
+    (journal_files_go_before_their_messages_are_elsewhere, CRASHES, "lost write|unseen"),
+    (segments_are_not_synced, CRASHES, "lost write|stuck|broker"),
     (numbers_of_messages_are_ignored, Faults(network=True, kill=True), "stored twice"),
 ]
 

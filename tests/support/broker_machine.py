@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from msgspec.structs import replace
 from typing_extensions import override
@@ -24,13 +25,15 @@ from pydanube.runtime.randomness import Randomness, SeededRandomness
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.runtime.simulation.network import SimulatedNetwork
-from pydanube.storage.config import Rotation, StorageConfig, Wal
+from pydanube.storage.config import LocalRetention, Rotation, Segments, StorageConfig, Wal
 from tests.support.plain_engine import PlainEngine
 
 HOST = "broker"
 CLIENT_PORT, ADMIN_PORT = 6650, 50051
 DATA = "/data"
 STOP_SECONDS_MAX = 120.0
+_LOOK_MINUTES: Any = 0.05
+"""Less than an operator may choose."""
 
 
 def simulated_config(
@@ -38,6 +41,7 @@ def simulated_config(
     file_bytes_max: int,
     tail_cache_bytes_max: int,
     window: int = 10,
+    segments: Segments | None = None,
     policies: Policies | None = None,
 ) -> BrokerConfig:
     """Return a configuration whose limits are so small that a short life reaches them."""
@@ -47,6 +51,9 @@ def simulated_config(
         local_wal_root=f"{DATA}/wal",
         wal=Wal(rotation=Rotation(max_bytes=file_bytes_max)),
         tail_cache_bytes_max=tail_cache_bytes_max,
+        segments=segments or Segments(),
+        # Minutes, and at once: what has been exported is deleted as soon as anybody looks.
+        local_retention=LocalRetention(time_minutes=0, check_interval_minutes=_LOOK_MINUTES),
     )
     url = f"http://{HOST}:{CLIENT_PORT}"
     listeners = Listeners(

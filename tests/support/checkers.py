@@ -7,10 +7,13 @@ once more when all is healed, and asks for the violations. None is the only good
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tests.support.history import Ack, Delivery, History, Nack
 
 NAMED_MAX = 8
+
+_Place = TypeVar("_Place")
 
 Log = Mapping[int, str]
 """What a topic holds in the end: values by offset."""
@@ -90,20 +93,22 @@ def find_violations(evidence: Evidence) -> list[Violation]:
 def acknowledged_messages_stay(evidence: Evidence) -> Iterator[Violation]:
     """I1: what was answered with an offset is at that offset, for ever."""
     for topic, log in evidence.logs.items():
-        kept = {
-            send.offset: send.value
-            for send in evidence.history.sends
-            if send.topic == topic and send.outcome == "ok" and send.offset is not None
-        }
-        lost = sorted(offset for offset in kept if log.get(offset) != kept[offset])
+        kept = sorted(
+            {
+                (send.offset, send.value)
+                for send in evidence.history.sends
+                if send.topic == topic and send.outcome == "ok" and send.offset is not None
+            }
+        )
+        lost = [(offset, value) for offset, value in kept if log.get(offset) != value]
         if lost:
-            where = describe_loss(lost, sorted(kept))
-            values = _some(f"{offset} ({kept[offset]})" for offset in lost)
+            where = describe_loss(lost, kept)
+            values = _some(f"{offset} ({value})" for offset, value in lost)
             text = f"{len(lost)} of {len(kept)} acknowledged are lost, {where}: {values}"
             yield Violation("lost write", f"{topic}: {text}")
 
 
-def describe_loss(lost: Sequence[int], kept: Sequence[int]) -> str:
+def describe_loss(lost: Sequence[_Place], kept: Sequence[_Place]) -> str:
     """Tell a torn tail (postfix) from a lost block (middle) and a lost beginning (prefix)."""
     count = len(lost)
     if list(lost) == list(kept[:count]):

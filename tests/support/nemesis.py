@@ -199,7 +199,10 @@ class Nemesis:
             waiting.set_result(None)
 
         self._history.answered = answered
+        # An answer that comes before its sync shall come well before it.
+        self._machine.disk.slow("sync", self._randomness.uniform(0.0, 0.4))
         await asyncio.wait([waiting], timeout=self._randomness.uniform(0.5, 3.0))
+        self._machine.disk.slow("sync", 0.0)
         if waiting.done():
             self._machine.cut_power(self._randomness)
         else:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from pydanube.model.names import partition_name
 from pydanube.model.policies import FailurePolicy, PoisonPolicy, Policies, SubscriptionType
 from pydanube.runtime.randomness import Randomness
+from pydanube.storage.config import Segments
 from tests.support.checkers import WatchedSubscription
 from tests.support.workloads import MESSAGE_BYTES_MAX, Temper
 
@@ -16,6 +17,12 @@ DEAD_LETTERS = "/default/dead"
 CLIENT_HOSTS = ("north", "south", "east")
 KINDS: tuple[SubscriptionType, ...] = ("Exclusive", "Shared", "Failover", "KeyShared")
 KEYS = ("apple", "ant", "bee", "bread", "cat")
+
+# What is drawn from; a test that looks for something rare may narrow it.
+BY_CLIENT_ONE_IN = 3
+"""One of so many clients is ours; the others make single calls."""
+POISON_SHARES = (0, 8)
+POISON_POLICIES: tuple[PoisonPolicy, ...] = ("DeadLetter", "DeadLetter", "Block", "Drop")
 
 _Thing = TypeVar("_Thing")
 
@@ -114,6 +121,7 @@ class Limits:
 
     file_bytes_max: int
     tail_cache_bytes_max: int
+    segments: Segments
     window: int
     policies: Policies
     outbox_messages_max: int
@@ -166,6 +174,7 @@ def _draw_limits(randomness: Randomness, *, best_effort: bool) -> Limits:
     return Limits(
         file_bytes_max=pick(randomness, (1_500, 6_000, 30_000)),
         tail_cache_bytes_max=pick(randomness, (0, 2_000, 1_000_000)),
+        segments=_draw_segments(randomness),
         window=small_or(12, 10),
         policies=Policies(
             max_message_size=MESSAGE_BYTES_MAX,
@@ -180,6 +189,16 @@ def _draw_limits(randomness: Randomness, *, best_effort: bool) -> Limits:
         read_count_min=small_or(4, 64),
         id_block=small_or(3, 1_024),
         chunk_bytes=pick(randomness, (600, 8 * 1024 * 1024)),
+    )
+
+
+def _draw_segments(randomness: Randomness) -> Segments:
+    if randomness.below(2):
+        return Segments()  # Which come so late that nobody lives to see them.
+    return Segments(
+        seal_bytes=pick(randomness, (1_500, 10_000)),
+        seal_seconds=pick(randomness, (1, 5)),
+        read_cache_bytes_max=pick(randomness, (0, 5_000, 1_000_000)),
     )
 
 
@@ -207,7 +226,7 @@ def _draw_topic(
 def _draw_producer(randomness: Randomness, name: str, partitioned: bool) -> ProducerPlan:
     return ProducerPlan(
         name=name,
-        by_client=partitioned or randomness.below(3) == 0,
+        by_client=partitioned or randomness.below(BY_CLIENT_ONE_IN) == 0,
         count=8 + randomness.below(18),
         at_once=1 + randomness.below(4),
         pause_seconds=pick(randomness, (0.05, 0.3, 1.0)),
@@ -225,7 +244,7 @@ def _draw_subscription(
             name,
             flaky=pick(randomness, (0, 15)),
             slow=pick(randomness, (0, 10)),
-            poison=pick(randomness, (0, 8)),
+            poison=pick(randomness, POISON_SHARES),
         )
     if reliable:
         gentle = not (temper.flaky or temper.slow or temper.poison)
@@ -245,7 +264,7 @@ GENTLE = FailurePolicy(ack_timeout_ms=36_000_000)
 
 
 def _draw_policy(randomness: Randomness) -> FailurePolicy:
-    poison_policy: PoisonPolicy = pick(randomness, ("DeadLetter", "DeadLetter", "Block", "Drop"))
+    poison_policy = pick(randomness, POISON_POLICIES)
     return FailurePolicy(
         max_redelivery_count=1 + randomness.below(3),
         ack_timeout_ms=pick(randomness, (700, 2_500)),
@@ -261,7 +280,8 @@ def _draw_consumers(
     randomness: Randomness, kind: SubscriptionType, partitioned: bool
 ) -> tuple[ConsumerPlan, ...]:
     def one(name: str, filters: tuple[str, ...] = (), rival: bool = False) -> ConsumerPlan:
-        return ConsumerPlan(name, partitioned or randomness.below(3) == 0, filters, rival)
+        by_client = partitioned or randomness.below(BY_CLIENT_ONE_IN) == 0
+        return ConsumerPlan(name, by_client, filters, rival)
 
     match kind:
         case "Exclusive":

@@ -142,6 +142,7 @@ class World:
                 file_bytes_max=limits.file_bytes_max,
                 tail_cache_bytes_max=limits.tail_cache_bytes_max,
                 window=limits.window,
+                segments=limits.segments,
                 policies=limits.policies,
             ),
             SimulatedDisk(self._chance("disk")),

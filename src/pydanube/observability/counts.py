@@ -229,6 +229,7 @@ class SegmentMetrics:
         self.handoffs: dict[Labels, int] = {}
         self.unexported_bytes = 0
         self.expired = 0
+        self.joined = 0
         self._upload_ms = 0.0
         self._upload_count = 0
         self._list_ms = 0.0

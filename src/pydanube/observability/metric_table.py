@@ -268,6 +268,11 @@ SEGMENT_METRICS: Mapping[str, Metric] = {
     "expired": _store(
         "segment_expired_total", "counter", "Segments removed by retention. PyDanube's own."
     ),
+    "joined": _store(
+        "segment_joined_total",
+        "counter",
+        "Small segments that were joined into larger ones. PyDanube's own.",
+    ),
 }
 
 PROCESS_METRICS: Mapping[str, Metric] = {

@@ -226,6 +226,25 @@ class TestSequences:
             "rows": 3,
         }
 
+    async def test_another_session_counts_for_itself(self, peer):
+        def publish(**command):
+            put = peer.put(TOPIC, producer="anne", **command)
+            put.write(payload_batch([b"a"]), first_sequence=1)
+            result = put.result()
+            put.close()
+            return result["result"]
+
+        assert await call(publish, session=1) == "applied"
+        assert await call(publish, session=1) == "already_applied"
+        assert await call(publish, session=2) == "applied"
+        assert await call(publish) == "applied"
+
+    async def test_a_batch_is_not_stored_before_the_one_it_names(self, peer):
+        put = await call(peer.put, TOPIC, producer="anne")
+        await call(put.write, payload_batch([b"b"]), first_sequence=5, previous_sequence=4)
+        assert await call(put.result) is None
+        assert "sequence 4 has not been stored" in await call(put.refusal)
+
     async def test_an_overlap_says_what_is_stored_and_ends_the_stream(self, peer):
         def publish():
             put = peer.put(TOPIC, producer="anne")

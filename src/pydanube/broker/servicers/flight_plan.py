@@ -1,10 +1,13 @@
 """What a read of a topic is made of: ranges checked against what is there, cut into pieces."""
 
+from collections.abc import Sequence
 from itertools import pairwise
+
+from msgspec import Struct
 
 from pydanube.errors import Conflict, InvalidRequest, NotFound
 from pydanube.model.ids import Offset
-from pydanube.model.ranges import Range
+from pydanube.storage.segments.catalog import SegmentEntry
 from pydanube.storage.topic_log import TopicLog
 from pydanube.topics.positions import offset_at
 from pydanube.topics.topic import Topic
@@ -95,6 +98,11 @@ def check_command(command: PlanCommand, names: list[str]) -> None:
             raise NotFound(f"topic {command.topic} has no partition {name}")
 
 
+def segments_of(log: TopicLog) -> Sequence[SegmentEntry]:
+    """Return the segments a topic has, in offset order."""
+    return log.segments.entries() if log.segments is not None else ()
+
+
 async def mean_row_bytes(log: TopicLog) -> int:
     """Return about how many bytes a message takes, judged by the last batch there is."""
     if log.durable_end <= log.first_offset:
@@ -107,13 +115,60 @@ async def mean_row_bytes(log: TopicLog) -> int:
     return max(1, len(batch.data) // batch.count)
 
 
-def plan_pieces(start: int, end: int, row_bytes: int, piece_bytes: int) -> list[Range]:
-    """Cut a range at multiples of a power of two, so that a piece has about `piece_bytes`.
+class PlannedPiece(Struct, frozen=True):
+    """A part of a planned read."""
 
-    The same range is always cut alike while rows keep their size.
+    start: int
+    end: int
+    bytes: int
+    """About."""
+    segment: str | None = None
+    """The key of the segment that holds all of it, if one does."""
+
+    @property
+    def rows(self) -> int:
+        """How many offsets it covers."""
+        return self.end - self.start
+
+
+def plan_pieces(
+    start: int, end: int, row_bytes: int, piece_bytes: int, segments: Sequence[SegmentEntry] = ()
+) -> list[PlannedPiece]:
+    """Cut a range where segments end, and where pieces become larger than about `piece_bytes`.
+
+    Between the ends of segments, cuts lie at multiples of a power of two: the same range is cut
+    alike while rows keep their size.
     """
-    rows = max(1, piece_bytes // row_bytes, (end - start) // (PIECES_MAX // 2))
+    pieces: list[PlannedPiece] = []
+    spare = max(1, PIECES_MAX - len(segments))
+    rows_min = -(-(end - start) // spare)
+    at = start
+    for segment in segments:
+        if segment.end <= at or segment.base >= end:
+            continue
+        pieces += _cut(at, min(max(segment.base, at), end), row_bytes, piece_bytes, rows_min)
+        low, at = max(segment.base, at), min(segment.end, end)
+        weight = max(1, segment.raw_bytes // max(1, segment.rows))
+        key = segment.key or None
+        pieces += _cut(low, at, weight, piece_bytes, rows_min, key)
+    return pieces + _cut(at, end, row_bytes, piece_bytes, rows_min)
+
+
+def _cut(
+    start: int,
+    end: int,
+    row_bytes: int,
+    piece_bytes: int,
+    rows_min: int,
+    segment: str | None = None,
+) -> list[PlannedPiece]:
+    rows = max(1, piece_bytes // row_bytes)
     grid = 1 << (rows.bit_length() - 1)
-    cuts = range(start - start % grid + grid, end, grid)
-    edges = [start, *cuts, end]
-    return [(low, high) for low, high in pairwise(edges) if low < high]
+    while grid < rows_min:
+        grid *= 2
+    edges = [start, *range(start - start % grid + grid, end, grid), end]
+    return [
+        PlannedPiece(low, high, (high - low) * row_bytes, segment)
+        for low, high in pairwise(edges)
+        if low < high
+    ]

@@ -14,7 +14,6 @@ from pydanube.model.sequences import (
     Outcome,
     Overlap,
     SequenceRange,
-    sequence_key,
 )
 from pydanube.observability.metrics import BrokerMetrics
 from pydanube.runtime.clock import Clock
@@ -159,6 +158,8 @@ class PutStream:
         # A batch that waits for its turn may be refused later, so none may follow it yet.
         self._rate_limited = topic.policies.max_publish_rate is not None
         self._hold = False
+        self._last_sequence: int | None = None
+        self._session = command.session
         self._read_to_the_end = False
         self._error: BaseException | None = None
 
@@ -233,14 +234,23 @@ class PutStream:
     def _stamp(self, numbers: BatchNumbers, count: int) -> SequenceRange | None:
         first, last = numbers.first_sequence, numbers.last_sequence
         if first is None:
-            if last is not None or numbers.digest is not None:
-                raise InvalidRequest("a batch with last_sequence or digest needs a first_sequence")
+            if numbers != BatchNumbers():
+                raise InvalidRequest("a batch with numbers needs a first_sequence")
             return None
+        if last is None:
+            last = first + count - 1
+        previous = numbers.previous_sequence
+        before, self._last_sequence = self._last_sequence, last
+        # Of an older batch that is sent again after a newer one, nothing is missing.
+        if previous is None and before is not None and before < first:
+            previous = before
         return SequenceRange(
             producer=self._producer.name,
             first=first,
-            last=first + count - 1 if last is None else last,
+            last=last,
             digest=numbers.digest,
+            previous=previous,
+            session=self._session,
         )
 
     async def _publish(self, batch: Batch, stamp: SequenceRange | None) -> _Unanswered:
@@ -274,7 +284,7 @@ class PutStream:
         if stamp is None or self._topic.log is None:
             return True
         # What was stored before is answered late as well; only what was appended shows here.
-        known = self._topic.log.last_batch(sequence_key(stamp.producer))
+        known = self._topic.log.last_batch(stamp.key)
         return known is not None and known.stamp.last_sequence >= stamp.last
 
     def _has_room(self) -> bool:

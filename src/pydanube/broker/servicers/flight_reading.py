@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 
 from pydanube.broker.servicers.flight_plan import (
+    PlannedPiece,
     check_command,
     check_id,
     check_range,
@@ -12,13 +13,13 @@ from pydanube.broker.servicers.flight_plan import (
     plan_pieces,
     planned_range,
     position_of,
+    segments_of,
     topic_id,
 )
 from pydanube.broker.servicers.pieces import read_pieces
 from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.ids import Offset
 from pydanube.model.names import split_partition
-from pydanube.model.ranges import Range
 from pydanube.storage.topic_log import Piece
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.topic import Topic
@@ -92,16 +93,16 @@ class FlightReading:
         topics = [self._topics.get(each) for each in self._topics.partitions(name)]
         if not topics:
             return None
-        ranges = [
-            (topic, (topic.log.first_offset, topic.log.durable_end))
+        wholes = [
+            (topic, PlannedPiece(topic.log.first_offset, topic.log.durable_end, -1))
             for topic in topics
             if topic.log is not None
         ]
-        rows = sum(end - start for _, (start, end) in ranges) if ranges else -1
+        rows = sum(whole.rows for _, whole in wholes) if wholes else -1
         return FlightInfo(
             schema=SCHEMA_MESSAGE,
             descriptor=Descriptor(PATH, path=(name,)),
-            endpoints=[self._endpoint(topic, whole, None) for topic, whole in ranges],
+            endpoints=[self._endpoint(topic, whole) for topic, whole in wholes],
             total_records=rows,
             app_metadata=_notes(name, topics),
         )
@@ -121,11 +122,12 @@ class FlightReading:
                 wanted = await planned_range(topic, command, partitioned=partitioned)
                 if wanted is None:
                     continue
-                row_bytes = await mean_row_bytes(log_of(topic))
-                pieces = plan_pieces(*wanted, row_bytes, command.piece_bytes)
-                endpoints += [self._endpoint(topic, piece, row_bytes) for piece in pieces]
-                rows += wanted[1] - wanted[0]
-                size += (wanted[1] - wanted[0]) * row_bytes
+                log = log_of(topic)
+                row_bytes = await mean_row_bytes(log)
+                pieces = plan_pieces(*wanted, row_bytes, command.piece_bytes, segments_of(log))
+                endpoints += [self._endpoint(topic, piece) for piece in pieces]
+                rows += sum(piece.rows for piece in pieces)
+                size += sum(piece.bytes for piece in pieces)
             return write_flight_info(
                 FlightInfo(
                     schema=SCHEMA_MESSAGE,
@@ -181,16 +183,16 @@ class FlightReading:
         names = self._topics.partitions(name) or [name]
         return [self._topics.get(each) for each in names]
 
-    def _endpoint(self, topic: Topic, piece: Range, row_bytes: int | None) -> Endpoint:
-        start, end = piece
+    def _endpoint(self, topic: Topic, piece: PlannedPiece) -> Endpoint:
         notes = PieceNotes(
             topic=topic.name,
-            from_=start,
-            to=end,
-            rows=end - start,
-            bytes=-1 if row_bytes is None else (end - start) * row_bytes,
+            from_=piece.start,
+            to=piece.end,
+            rows=piece.rows,
+            bytes=piece.bytes,
+            segment=piece.segment,
         )
-        ticket = Ticket(topic=topic.name, id=topic_id(topic), from_=start, to=end)
+        ticket = Ticket(topic=topic.name, id=topic_id(topic), from_=piece.start, to=piece.end)
         return Endpoint(
             ticket=encode(ticket), locations=[self._location], app_metadata=encode(notes)
         )

@@ -139,6 +139,7 @@ class Exporter:
         topic = self._topics.pop(topic_id, None)
         if topic is not None:
             self._waiting.pop(topic_id, None)
+            topic.segments.removed = True
             if topic.job is not None:
                 topic.job.gone = True
             topic.tell(NotFound(f"topic {topic.segments.origin.topic} is gone"))

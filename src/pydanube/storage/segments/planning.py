@@ -134,3 +134,25 @@ def plan_expiry(
         expired.append(entry)
         total -= entry.bytes
     return expired
+
+
+def plan_compaction(
+    entries: Sequence[SegmentEntry], run_min: int, bytes_max: int
+) -> list[SegmentEntry]:
+    """Return the oldest run of small neighbours that is worth joining; empty if there is none.
+
+    Small is less than half of `bytes_max`, in the journal's bytes; the joined segment has no more
+    than that. A run has `run_min` segments at least. Lost ranges stay what they are.
+    """
+    run: list[SegmentEntry] = []
+    total = 0
+    for entry in entries:
+        small = not entry.is_lost and entry.raw_bytes * 2 < bytes_max
+        if run and (not small or total + entry.raw_bytes > bytes_max):
+            if len(run) >= run_min:
+                return run
+            run, total = [], 0
+        if small:
+            run.append(entry)
+            total += entry.raw_bytes
+    return run if len(run) >= run_min else []

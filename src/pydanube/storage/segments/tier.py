@@ -16,6 +16,7 @@ from pydanube.runtime.threads import WorkerThreads
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.errors import StoreFailed
 from pydanube.storage.segments.catalog import SegmentCatalog
+from pydanube.storage.segments.compaction import Compaction
 from pydanube.storage.segments.encoding import SegmentOrigin
 from pydanube.storage.segments.exporter import Exporter
 from pydanube.storage.segments.object_store import ObjectStore
@@ -85,6 +86,14 @@ class SegmentTier:
             place.catalog,
             self.exporter,
             self._uploader,
+            Compaction(
+                self.reader,
+                self._uploader,
+                self._workers,
+                clock,
+                place.metrics,
+                settings.seal_bytes,
+            ),
             clock,
             place.metrics,
             interval_seconds=config.local_retention.check_interval_minutes * 60.0,

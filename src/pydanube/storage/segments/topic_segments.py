@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from pydanube.errors import Conflict, DanubeError
+from pydanube.errors import Conflict
 from pydanube.model.ids import Offset
 from pydanube.storage.segments.catalog import SegmentCatalog, SegmentEntry
 from pydanube.storage.segments.encoding import SegmentOrigin
@@ -36,6 +36,10 @@ class TopicSegments:
         self._catalog = catalog
         self._entries: list[SegmentEntry] | None = None
         self.exists = False
+        self.added = 0
+        """Entries added since somebody last looked whether they can be joined."""
+        self.removed = False
+        """The topic is gone; nothing of it is worth any effort."""
         self.start = self.end = Offset(0)
         self._follow()
 
@@ -64,16 +68,22 @@ class TopicSegments:
             return
         if self._entries is not None:
             self._entries.append(entry)
+        self.added += 1
         self._follow()
+
+    async def replace(self, run: Sequence[SegmentEntry], by: SegmentEntry, due_ms: int) -> None:
+        """Put one entry in the place of a run, whose objects are deleted at `due_ms`."""
+        try:
+            await self._catalog.replace(self.origin, run, by, due_ms)
+        finally:
+            self.look_again()
 
     async def expire(self, entries: Sequence[SegmentEntry], due_ms: int) -> None:
         """Remove the oldest entries, whose objects are deleted at `due_ms`."""
         try:
             await self._catalog.expire(self.origin, entries, due_ms)
-        except DanubeError:
+        finally:
             self.look_again()
-            raise
-        self.look_again()
 
     def look_again(self) -> None:
         """Forget what was read, for somebody may have changed it."""

@@ -1,4 +1,4 @@
-"""What keeps the segment store tidy: expired history, deleted topics, objects nobody knows."""
+"""What keeps the segment store tidy: expired and tiny segments, deleted topics, stray objects."""
 
 import asyncio
 from collections import deque
@@ -11,6 +11,7 @@ from pydanube.observability.logging import Logger
 from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import Failed, TaskScope
 from pydanube.storage.segments.catalog import Retired, SegmentCatalog, directory_of, epoch_of
+from pydanube.storage.segments.compaction import Compaction
 from pydanube.storage.segments.exporter import Exporter, TopicExport
 from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.planning import plan_expiry
@@ -35,6 +36,7 @@ class Upkeep:
         catalog: SegmentCatalog,
         exporter: Exporter,
         uploader: Uploader,
+        compaction: Compaction,
         clock: Clock,
         metrics: SegmentMetrics,
         *,
@@ -46,6 +48,7 @@ class Upkeep:
         self._catalog = catalog
         self._exporter = exporter
         self._uploader = uploader
+        self._compaction = compaction
         self._clock = clock
         self._metrics = metrics
         self._interval_seconds = interval_seconds
@@ -87,6 +90,7 @@ class Upkeep:
         """Do all there is to do once."""
         for topic in self._exporter.topics():
             await self._tolerate(self._expire(topic), "history did not expire")
+            await self._tolerate(self._compact(topic), "small segments were not joined")
         await self._tolerate(self._delete_retired(), "retired objects were not deleted")
         while self._unswept:
             segments = self._unswept.popleft()
@@ -116,6 +120,10 @@ class Upkeep:
                 segments=len(expired),
                 first_offset=topic.segments.start,
             )
+
+    async def _compact(self, topic: TopicExport) -> None:
+        while not topic.segments.removed and await self._compaction.compact(topic.segments):
+            pass
 
     async def _delete_retired(self) -> None:
         now_ms = self._clock.now_ms()

@@ -41,6 +41,8 @@ class PublishCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What the topic must be; absent: what it is, and a new one is reliable."""
     access: Literal["shared", "exclusive"] = "shared"
     schema_subject: str | None = None
+    session: SequenceNumber | None = None
+    """Tells two lives of a producer apart, each of which numbers its batches for itself."""
     other_columns: Literal["refuse", "ignore"] = "refuse"
 
 
@@ -51,6 +53,8 @@ class BatchNumbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     last_sequence: SequenceNumber | None = None
     """Absent: the rows are numbered one by one from the first."""
     digest: SequenceNumber | None = None
+    previous_sequence: SequenceNumber | None = None
+    """Of the batch that must be stored before; absent: the last of the one before on the stream."""
 
 
 class PutAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -218,7 +222,7 @@ class TopicNotes(Struct, frozen=True, kw_only=True):
     """The physical topics; the topic itself if it has no partitions."""
 
 
-class PieceNotes(Struct, frozen=True, kw_only=True):
+class PieceNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The app_metadata of an endpoint."""
 
     topic: str
@@ -227,6 +231,8 @@ class PieceNotes(Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int
     """About."""
+    segment: str | None = None
+    """The key of the segment that holds all of it, if one does."""
 
 
 # Reading and writing them.

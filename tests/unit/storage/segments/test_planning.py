@@ -1,3 +1,5 @@
+from msgspec import structs
+
 from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.segments.catalog import SegmentEntry
 from pydanube.storage.segments.planning import (
@@ -7,6 +9,7 @@ from pydanube.storage.segments.planning import (
     Unexported,
     Why,
     may_begin,
+    plan_compaction,
     plan_expiry,
     plan_exports,
 )
@@ -121,3 +124,31 @@ def test_nothing_goes_that_somebody_has_not_read() -> None:
 
     assert [left(held) for held in (None, 30, 29, 20, 19, 10, 9, 0)] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert expired(RetentionRule(bytes_max=0, held_from=Offset(10))) == 1
+
+
+# Compaction.
+
+
+def joined(*sizes: int, lost: int | None = None) -> list[int]:
+    entries = history(*sizes)
+    if lost is not None:
+        entries[lost] = structs.replace(entries[lost], key="")
+    return [int(entry.key) for entry in plan_compaction(entries, run_min=3, bytes_max=100)]
+
+
+def test_small_neighbours_are_joined_once_there_are_enough() -> None:
+    assert joined(10, 10) == []
+    assert joined(10, 10, 10) == [0, 1, 2]
+    assert joined(10, 10, 10, 10) == [0, 1, 2, 3]
+
+
+def test_a_joined_segment_is_no_larger_than_a_sealed_one() -> None:
+    assert joined(40, 40, 20, 1, 1) == [0, 1, 2]
+    assert joined(40, 40, 40, 10, 10, 10) == [2, 3, 4, 5]
+
+
+def test_large_segments_and_lost_ranges_stay() -> None:
+    assert joined(60, 10, 10, 10, 60) == [1, 2, 3]
+    assert joined(10, 10, 50, 10, 10) == []
+    assert joined(10, 10, 10, 10, 10, 10, lost=2) == [3, 4, 5]
+    assert joined() == []

@@ -405,3 +405,30 @@ async def test_offsets_that_the_journal_lost_are_an_entry_without_messages(
     pieces = await broker.log(1).read(lost[0].base, Offset(10**6))
     assert pieces[0].start == lost[0].end, "readers go on behind what is lost"
     await broker.stop()
+
+
+@simulated
+async def test_small_segments_are_joined_and_the_old_ones_stay_for_an_hour(
+    randomness: Randomness, disk: SimulatedDisk
+) -> None:
+    config = small_config(seal_bytes=100_000, seal_seconds=10**6)
+    broker = await SegmentBroker.start(disk, randomness, config)
+    broker.log(1)
+    await _pass(1)  # The first round is over; the next one comes in a minute.
+    expected: dict[int, Message] = {}
+    for first in range(0, 200, 10):
+        expected |= await filled(broker, 1, first + 10, first)
+        await broker.seal(1)
+    before = broker.entries(1)
+    assert len(before) == 20
+    await _pass(120)
+    after = broker.entries(1)
+    assert [(e.base, e.end, e.rows) for e in after] == [(0, 200, 200)]
+    assert after[0].created_ms == max(e.created_ms for e in before)
+    await broker.check_catalog(1)
+    assert await broker.read_all(1) == expected
+    assert set(await _object_names(broker, 1)) == {e.key for e in (*before, *after)}
+    await _pass(3_700)
+    assert await _object_names(broker, 1) == [after[0].key]
+    assert await broker.read_all(1) == expected
+    await broker.stop()
