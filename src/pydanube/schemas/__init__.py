@@ -1,0 +1,1 @@
+"""What payloads look like: schema formats, their rules of compatibility, validation, decoding."""
