@@ -24,7 +24,7 @@ from pydanube.wire.calls import Engine, HandlerTable
 from pydanube.wire.grpcio.engine import GrpcioEngine
 from pydanube.wire.http2.channel import Http2Channel
 from pydanube.wire.http2.engine import Http2Engine
-from pydanube.wire.http2.grpc_framing import frame_messages
+from tests.support.grpc_messages import frame_messages
 
 PATH = "/bench/Direct"
 REPLY = b"\x08\x01"

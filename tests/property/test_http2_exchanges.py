@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydanube.wire.http2.grpc_framing import frame_messages
 from pydanube.wire.http2.limits import Http2Limits
+from tests.support.grpc_messages import frame_messages
 from tests.support.http2_peers import Pair, RecordingCall, block, request_fields
 from tests.unit.wire.http2.test_exchanges import TALK, TalkServer
 
@@ -56,7 +56,7 @@ def test_requests_of_exchanges_arrive_in_order_within_bounds(steps, piece_bytes)
     for step, number, size in steps:
         if step == "send":
             stream = streams[number]
-            pair.client.send_request(stream, frame_messages([bytes(size)]))
+            pair.client.send_request(stream, [frame_messages([bytes(size)])])
             sent[stream.id].append(size)
         elif step == "take":
             take(number)

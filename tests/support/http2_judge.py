@@ -36,8 +36,9 @@ from pydanube.wire.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from pydanube.wire.http2.grpc_framing import OK_BLOCK, RESPONSE_BLOCK, frame_messages
+from pydanube.wire.http2.grpc_framing import OK_BLOCK, RESPONSE_BLOCK
 from pydanube.wire.http2.limits import Http2Limits
+from tests.support.grpc_messages import frame_messages
 from tests.support.http2_peers import Recording, RecordingCall, request_fields, split_frames
 
 LIMITS = Http2Limits(
@@ -419,7 +420,7 @@ def run_client_noise(seed: int) -> int:
     calls = [RecordingCall() for _ in range(4)]
     client.receive(frame(SETTINGS, 0, 0, b""), 0)
     for call in calls:
-        client.open(b"\x83", frame_messages([b"hello"]), call)
+        client.open(b"\x83", [frame_messages([b"hello"])], call)
     for piece in _noise(chance, b"".join(_replies(chance))):
         client.receive(piece, 0)
         split_frames(b"".join(client.take_output()).removeprefix(PREFACE))

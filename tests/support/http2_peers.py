@@ -19,9 +19,9 @@ from pydanube.wire.http2.frames import (
     SETTINGS,
     frame,
 )
-from pydanube.wire.http2.grpc_framing import frame_messages
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_codec import ServerCodec
+from tests.support.grpc_messages import frame_messages
 
 HELLO = PREFACE + frame(SETTINGS, 0, 0, b"")
 ECHO = "/test/echo"

@@ -13,6 +13,7 @@ from pydanube.observability.counts import RpcMetrics
 from pydanube.observability.metrics import BrokerMetrics
 from pydanube.runtime.tasks import carry_through
 from pydanube.wire.calls import (
+    Body,
     Call,
     CallRefused,
     DirectHandler,
@@ -104,7 +105,7 @@ class Gate:
     def _stream(self, path: str) -> StreamHandler:
         counts = self._metrics.rpc(path)
 
-        async def serve(request: bytes, call: Call) -> AsyncIterator[Sequence[bytes]]:
+        async def serve(request: bytes, call: Call) -> AsyncIterator[Sequence[Body]]:
             await self._opened.wait()
             try:
                 self._check_open()
@@ -122,7 +123,7 @@ class Gate:
 
         async def serve(
             requests: AsyncIterator[bytes], call: Call
-        ) -> AsyncIterator[Sequence[bytes]]:
+        ) -> AsyncIterator[Sequence[Body]]:
             await self._opened.wait()
             try:
                 self._check_open()

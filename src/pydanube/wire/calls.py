@@ -52,17 +52,31 @@ class Call(Struct, frozen=True, kw_only=True):
     """Request headers, lower-case names; binary ones are left out."""
 
 
+Body = bytes | tuple[bytes | memoryview, ...]
+"""A message, whole or in parts that follow each other; large parts are sent without a copy."""
+
+
+def body_bytes(body: Body) -> int:
+    """Return the length of a message."""
+    return len(body) if isinstance(body, bytes) else sum(map(len, body))
+
+
+def whole(body: Body) -> bytes:
+    """Return a message in one piece."""
+    return body if isinstance(body, bytes) else b"".join(body)
+
+
 UnaryHandler = Callable[[bytes, Call], Awaitable[bytes]]
 """One request, one reply."""
 
-StreamHandler = Callable[[bytes, Call], Awaitable[AsyncIterator[Sequence[bytes]]]]
+StreamHandler = Callable[[bytes, Call], Awaitable[AsyncIterator[Sequence[Body]]]]
 """One request, many replies. Raising before returning refuses the call before any header is sent;
 once the iterator is returned the engine sends headers at once, then iterates. Each item is a group
 of replies, sent in order as separate messages. The iterator is closed (`aclose`) when the caller
 goes away."""
 
 
-ExchangeHandler = Callable[[AsyncIterator[bytes], Call], Awaitable[AsyncIterator[Sequence[bytes]]]]
+ExchangeHandler = Callable[[AsyncIterator[bytes], Call], Awaitable[AsyncIterator[Sequence[Body]]]]
 """Many requests, many replies, each side at its own pace. As a StreamHandler otherwise: the
 requests may be read before and while replies are given, and end when the caller has no more."""
 

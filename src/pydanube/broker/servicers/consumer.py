@@ -14,7 +14,7 @@ from pydanube.subscriptions.consumer import ConsumerStream, StreamEnded
 from pydanube.subscriptions.outbox import Delivery
 from pydanube.topics.registration import RegisteredConsumer, Registration
 from pydanube.topics.topic import Topic
-from pydanube.wire.calls import Call, CallRefused, HandlerTable, Reply
+from pydanube.wire.calls import Body, Call, CallRefused, HandlerTable, Reply, body_bytes
 from pydanube.wire.danube import services
 from pydanube.wire.danube.convert import delivery_suffix, encode_message
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
@@ -74,7 +74,7 @@ class ConsumerServicer:
 
     async def receive_messages(
         self, request: api.ReceiveRequest, call: Call
-    ) -> AsyncIterator[Sequence[bytes]]:
+    ) -> AsyncIterator[Sequence[Body]]:
         """Open the consumer's stream; an earlier one of the same consumer ends cleanly."""
         try:
             registered = await self._until_its_turn(request.consumer_id, call.peer)
@@ -96,7 +96,7 @@ class ConsumerServicer:
 
     async def _messages(
         self, registered: RegisteredConsumer, stream: ConsumerStream
-    ) -> AsyncIterator[Sequence[bytes]]:
+    ) -> AsyncIterator[Sequence[Body]]:
         topic_metrics = self._metrics.topic(registered.topic.name)
         metrics = topic_metrics.subscription(registered.subscription.name)
         try:
@@ -105,7 +105,7 @@ class ConsumerServicer:
                 async for group in self._groups(registered, stream, deliveries):
                     yield group
                     registered.subscription.drained(stream, len(group))
-                    metrics.delivered(len(group), sum(map(len, group)))
+                    metrics.delivered(len(group), sum(map(body_bytes, group)))
         except StreamEnded as ended:
             if ended.error is not None:
                 raise refusal(ended.error) from None
@@ -120,9 +120,9 @@ class ConsumerServicer:
         registered: RegisteredConsumer,
         stream: ConsumerStream,
         deliveries: Sequence[Delivery],
-    ) -> AsyncIterator[list[bytes]]:
+    ) -> AsyncIterator[list[Body]]:
         """Encode deliveries into groups of a size that is good to send at once."""
-        group: list[bytes] = []
+        group: list[Body] = []
         size = 0
         for delivery in deliveries:
             async for piece in _pieces(registered, stream, delivery):
@@ -134,14 +134,16 @@ class ConsumerServicer:
         if group:
             yield group
 
-    def _encode(self, registered: RegisteredConsumer, piece: Piece, attempt: int) -> list[bytes]:
+    def _encode(self, registered: RegisteredConsumer, piece: Piece, attempt: int) -> list[Body]:
         topic, subscription = registered.topic, registered.subscription.name
         requests = self._requests(topic, piece)
         first = piece.start if topic.is_reliable else None
         return [
-            request
-            + delivery_suffix(
-                topic.name, None if first is None else first + row, subscription, attempt
+            (
+                request,
+                delivery_suffix(
+                    topic.name, None if first is None else first + row, subscription, attempt
+                ),
             )
             for row, request in enumerate(requests)
         ]

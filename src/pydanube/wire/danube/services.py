@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from pydanube.errors import DanubeError
 from pydanube.wire.calls import (
+    Body,
     Call,
     CallRefused,
     Channel,
@@ -312,14 +313,14 @@ def serve(
 
 def stream(
     method: Method[Request, Response],
-    handler: Callable[[Request, Call], Awaitable[AsyncIterator[Sequence[bytes]]]],
+    handler: Callable[[Request, Call], Awaitable[AsyncIterator[Sequence[Body]]]],
 ) -> StreamHandler:
     """Return the bytes handler for a handler that takes a message and gives encoded replies.
 
     Errors raised before the iterator is returned refuse the call, as `unary` does.
     """
 
-    async def serve(data: bytes, call: Call) -> AsyncIterator[Sequence[bytes]]:
+    async def serve(data: bytes, call: Call) -> AsyncIterator[Sequence[Body]]:
         request = decode(method.request, data)
         try:
             return await handler(request, call)

@@ -11,6 +11,7 @@ import grpc.aio
 from typing_extensions import override
 
 from pydanube.wire.calls import (
+    Body,
     Call,
     CallRefused,
     DirectHandler,
@@ -22,6 +23,7 @@ from pydanube.wire.calls import (
     StatusCode,
     StreamHandler,
     UnaryHandler,
+    whole,
 )
 from pydanube.wire.grpcio.codes import GRPC_CODES
 
@@ -154,13 +156,13 @@ def _serve_exchange(path: str, handler: ExchangeHandler) -> _MethodHandler:
     return grpc.stream_stream_rpc_method_handler(serve)
 
 
-async def _send_all(groups: AsyncIterator[Sequence[bytes]], context: _Context) -> None:
+async def _send_all(groups: AsyncIterator[Sequence[Body]], context: _Context) -> None:
     try:
         # Some clients wait for headers before they do anything else.
         await context.send_initial_metadata(())
         async for group in groups:
             for response in group:
-                await context.write(response)
+                await context.write(whole(response))
     except grpc.aio.InternalError as error:
         # All it ever means here is that the caller's connection broke while something was sent.
         raise CallRefused(StatusCode.CANCELLED, "the caller has gone away") from error

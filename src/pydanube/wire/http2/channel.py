@@ -16,7 +16,7 @@ from pydanube.wire.calls import ExchangeChannel, StatusCode
 from pydanube.wire.http2.addresses import read_address
 from pydanube.wire.http2.client_calls import ClientCall, ExchangeCall, StreamCall, UnaryCall
 from pydanube.wire.http2.client_connection import ClientConnection
-from pydanube.wire.http2.grpc_framing import frame_messages
+from pydanube.wire.http2.grpc_framing import message_pieces
 from pydanube.wire.http2.limits import MIB, Http2Limits
 from pydanube.wire.http2.requests import request_block, write_timeout
 
@@ -68,7 +68,7 @@ class Http2Channel(ExchangeChannel):
         timeout_seconds: float | None = None,
     ) -> bytes:
         block = self._block(path, metadata, timeout_seconds)
-        call = UnaryCall(block, frame_messages([request]), self._start)
+        call = UnaryCall(block, message_pieces([request]), self._start)
         timer = None
         if timeout_seconds is not None:
             timer = self._clock.call_later(
@@ -92,7 +92,7 @@ class Http2Channel(ExchangeChannel):
         self, path: str, request: bytes, *, metadata: Mapping[str, str] | None = None
     ) -> AsyncIterator[bytes]:
         block = self._block(path, metadata, None)
-        call = StreamCall(block, frame_messages([request]), self._start)
+        call = StreamCall(block, message_pieces([request]), self._start)
         self._running[call] = None
         try:
             self._start(call)
@@ -231,7 +231,7 @@ class Http2Channel(ExchangeChannel):
 async def _send_all(call: ExchangeCall, requests: AsyncIterator[bytes], clock: Clock) -> None:
     sent = 0
     async for request in requests:
-        if not await call.send(frame_messages([request])):
+        if not await call.send(message_pieces([request])):
             return
         sent += 1
         if sent % _REQUESTS_PER_TURN == 0:

@@ -3,13 +3,14 @@
 import asyncio
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from typing_extensions import override
 
 from pydanube.wire.calls import CallRefused, StatusCode
 from pydanube.wire.http2.client_codec import CallEvents, ClientCodec, ClientStream
+from pydanube.wire.http2.outgoing import Buffer
 
 ATTEMPTS_MAX: Final = 3
 
@@ -21,7 +22,7 @@ class ClientCall(CallEvents):
     """
 
     def __init__(
-        self, block: bytes, payload: bytes, repeat: Callable[["ClientCall"], None]
+        self, block: bytes, payload: Sequence[Buffer], repeat: Callable[["ClientCall"], None]
     ) -> None:
         self._block = block
         self._payload = payload
@@ -73,7 +74,9 @@ class ClientCall(CallEvents):
 class UnaryCall(ClientCall):
     """A call with one reply, for which its caller awaits `reply`."""
 
-    def __init__(self, block: bytes, payload: bytes, repeat: Callable[[ClientCall], None]) -> None:
+    def __init__(
+        self, block: bytes, payload: Sequence[Buffer], repeat: Callable[[ClientCall], None]
+    ) -> None:
         super().__init__(block, payload, repeat)
         self.reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._message: bytes | None = None
@@ -99,7 +102,9 @@ class UnaryCall(ClientCall):
 class StreamCall(ClientCall):
     """A call with many replies, taken one by one. Only as many wait here as the window lets in."""
 
-    def __init__(self, block: bytes, payload: bytes, repeat: Callable[[ClientCall], None]) -> None:
+    def __init__(
+        self, block: bytes, payload: Sequence[Buffer], repeat: Callable[[ClientCall], None]
+    ) -> None:
         super().__init__(block, payload, repeat)
         self._messages: deque[bytes] = deque()
         self._ending: CallRefused | None = None
@@ -139,7 +144,7 @@ class ExchangeCall(StreamCall):
     """A call with many requests and many replies. It is never repeated: its requests are gone."""
 
     def __init__(self, block: bytes, repeat: Callable[[ClientCall], None]) -> None:
-        super().__init__(block, b"", repeat)
+        super().__init__(block, (), repeat)
         self._attempts = ATTEMPTS_MAX
         self._may_send = asyncio.Event()
 
@@ -149,7 +154,7 @@ class ExchangeCall(StreamCall):
         self._stream = codec.open_exchange(self._block, self)
         self._may_send.set()
 
-    async def send(self, payload: bytes) -> bool:
+    async def send(self, payload: Sequence[Buffer]) -> bool:
         """Send one request behind its prefix, once those before are sent; False at the end."""
         await self._may_send.wait()
         if self._codec is None or self._stream is None:

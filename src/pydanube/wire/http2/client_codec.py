@@ -1,6 +1,6 @@
 """The client's end of a connection: calls out, replies in, no I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from typing_extensions import override
@@ -18,6 +18,7 @@ from pydanube.wire.http2.grpc_framing import (
 )
 from pydanube.wire.http2.header_blocks import HeaderBlocks
 from pydanube.wire.http2.limits import MIB, Http2Limits
+from pydanube.wire.http2.outgoing import Buffer
 from pydanube.wire.http2.requests import MalformedHeaders
 from pydanube.wire.http2.settings import (
     ENABLE_PUSH,
@@ -95,7 +96,7 @@ class ClientCodec(Codec[ClientStream]):
         streams_max = self.peer.streams_max
         return streams_max is None or len(self.streams) < streams_max
 
-    def open(self, block: bytes, payload: bytes, events: CallEvents) -> ClientStream:
+    def open(self, block: bytes, payload: Sequence[Buffer], events: CallEvents) -> ClientStream:
         """Start a call: its header block, and its one message behind its prefix."""
         stream = self.open_exchange(block, events)
         self._write_last_data(stream, payload)
@@ -113,7 +114,7 @@ class ClientCodec(Codec[ClientStream]):
         self._write_block(stream_id, block, 0)
         return stream
 
-    def send_request(self, stream: ClientStream, payload: bytes) -> bool:
+    def send_request(self, stream: ClientStream, payload: Sequence[Buffer]) -> bool:
         """Send one more request behind its prefix; False if some of it has to wait."""
         if not stream.local_closed:
             self._write_data(stream, payload)

@@ -6,10 +6,10 @@ from struct import Struct
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from pydanube.wire.calls import CallRefused, StatusCode
+from pydanube.wire.calls import Body, CallRefused, StatusCode, body_bytes
 from pydanube.wire.http2.errors import ErrorCode
 from pydanube.wire.http2.header_blocks import Field, encode_fields
-from pydanube.wire.http2.limits import MIB
+from pydanube.wire.http2.limits import KIB, MIB
 
 PREFIX: Final = Struct(">BI")
 """Whether the message is compressed, and its length."""
@@ -19,6 +19,9 @@ IDENTITY: Final = b"identity"
 GZIP: Final = b"gzip"
 ACCEPTED_ENCODINGS: Final = b"identity,gzip"
 
+NOT_COPIED_BYTES_MIN: Final = 16 * KIB
+"""From here another piece for the kernel is cheaper than a copy."""
+
 RATIO_IS_JUDGED_ABOVE_BYTES: Final = MIB
 _UNPACK_STEP_BYTES: Final = 64 * 1024
 
@@ -27,13 +30,27 @@ _PRINTABLE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if code != 0
 _STATUS_TEXT_BYTES_MAX: Final = 2048
 
 
-def frame_messages(messages: Sequence[bytes]) -> bytes:
-    """Return the messages one after another, uncompressed, each behind its prefix."""
-    parts: list[bytes] = []
+def message_pieces(messages: Sequence[Body]) -> list[bytes | memoryview]:
+    """Return the messages one after another, uncompressed, each behind its prefix.
+
+    They come in pieces: small bytes are joined, large ones stay what they are.
+    """
+    pieces: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = []
     for message in messages:
-        parts.append(PREFIX.pack(0, len(message)))
-        parts.append(message)
-    return b"".join(parts)
+        small.append(PREFIX.pack(0, body_bytes(message)))
+        for part in (message,) if isinstance(message, bytes) else message:
+            if len(part) < NOT_COPIED_BYTES_MIN:
+                small.append(part)
+            else:
+                if small:
+                    pieces.append(b"".join(small))
+                    small.clear()
+                pieces.append(part)
+    joined = b"".join(small)
+    if joined:
+        pieces.append(joined)
+    return pieces
 
 
 class MessageReader:
@@ -43,20 +60,29 @@ class MessageReader:
     soon as it is whole. A message that is too long, or cannot be unpacked, raises CallRefused.
     """
 
-    __slots__ = ("_body", "_compressed", "_encoding", "_limits", "_missing", "_prefix")
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_compressed",
+        "_encoding",
+        "_limits",
+        "_missing",
+        "_prefix",
+    )
 
     def __init__(self, encoding: bytes, message_bytes_max: int, unpacked_ratio_max: int) -> None:
         self._encoding = encoding
         self._limits = message_bytes_max, unpacked_ratio_max
         self._prefix = bytearray()
-        self._body = bytearray()
+        self._body: list[bytearray | memoryview] = []
+        self._body_bytes = 0
         self._missing: int | None = None
         self._compressed = False
 
     @property
     def held_bytes(self) -> int:
         """How much of an unfinished message is here."""
-        return len(self._prefix) + len(self._body)
+        return len(self._prefix) + self._body_bytes
 
     @property
     def missing_bytes(self) -> int:
@@ -77,7 +103,7 @@ class MessageReader:
                 self._missing = None
             else:
                 taken = min(self._missing, end - start)
-                self._body += view[start : start + taken]
+                self._keep(view, start, start + taken)
                 self._missing -= taken
                 start += taken
             if self._missing == 0:
@@ -98,10 +124,22 @@ class MessageReader:
             self._missing = length
         return start + taken
 
+    def _keep(self, view: memoryview, start: int, end: int) -> None:
+        piece = view[start:end]
+        self._body_bytes += len(piece)
+        # A view keeps all of what was read in memory, so it must be most of that.
+        if len(piece) >= NOT_COPIED_BYTES_MIN and len(piece) * 2 > len(view):
+            self._body.append(piece)
+        elif self._body and isinstance(self._body[-1], bytearray):
+            self._body[-1] += piece
+        else:
+            self._body.append(bytearray(piece))
+
     def _take(self) -> bytes:
-        body, self._body = self._body, bytearray()
+        body, self._body = self._body, []
+        self._body_bytes = 0
         self._missing = None
-        return self._finish(bytes(body))
+        return self._finish(b"".join(body))
 
     def _finish(self, body: bytes) -> bytes:
         if not self._compressed:

@@ -1,7 +1,7 @@
 """The sending half of a connection: frames in order, DATA only as far as the windows allow."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
@@ -15,6 +15,7 @@ DATA_FRAME_BYTES_MAX: Final = 256 * 1024
 """Larger frames would let one call keep the others waiting, even if the peer takes them."""
 
 AnyStream = TypeVar("AnyStream", bound=Stream)
+Buffer = bytes | memoryview
 
 
 class Outgoing(Generic[AnyStream]):
@@ -26,7 +27,7 @@ class Outgoing(Generic[AnyStream]):
     """
 
     def __init__(self, output_ready: Callable[[], None]) -> None:
-        self.out: list[bytes | memoryview] = []
+        self.out: list[Buffer] = []
         self.peer = PeerSettings()
         self.streams: dict[int, AnyStream] = {}
         self.send_window = DEFAULT_WINDOW
@@ -40,7 +41,7 @@ class Outgoing(Generic[AnyStream]):
         self._output_ready = output_ready
         self._receiving = False
 
-    def take_output(self) -> list[bytes | memoryview]:
+    def take_output(self) -> list[Buffer]:
         """Return what must be written, in order, and forget it."""
         out, self.out = self.out, []
         return out
@@ -75,24 +76,25 @@ class Outgoing(Generic[AnyStream]):
             block = FORGET_TABLE + block
         self._write(header_frames(stream_id, block, flags, self.peer.payload_bytes_max))
 
-    def _write_data(self, stream: AnyStream, payload: bytes) -> None:
-        """Send `payload` on a stream that has not ended, now or when it can be sent."""
-        if not payload:
+    def _write_data(self, stream: AnyStream, pieces: Sequence[Buffer]) -> None:
+        """Send the pieces, none of them empty, on a stream that goes on, now or when it can be."""
+        if not pieces:
             return
         if stream.queue is None:
             stream.queue = deque()
-        stream.queue.append(memoryview(payload))
-        stream.queued_bytes += len(payload)
-        self.queued_bytes += len(payload)
+        stream.queue.extend(pieces)
+        added = sum(map(len, pieces))
+        stream.queued_bytes += added
+        self.queued_bytes += added
         if stream.send_window > 0:
             self._ready[stream.id] = stream
             self._pump()
 
-    def _write_last_data(self, stream: AnyStream, payload: bytes) -> None:
-        """Send `payload`, which is not empty, and end our side with it."""
+    def _write_last_data(self, stream: AnyStream, pieces: Sequence[Buffer]) -> None:
+        """Send the pieces, one at least and none of them empty, and end our side with them."""
         stream.local_closed = True
         stream.ending = b""
-        self._write_data(stream, payload)
+        self._write_data(stream, pieces)
 
     def _close_local(self, stream: AnyStream) -> None:
         """End our side without trailers, after what is queued."""
@@ -122,25 +124,32 @@ class Outgoing(Generic[AnyStream]):
         queue = stream.queue
         assert queue, "a stream without bytes has no turn"
         room = min(self._data_frame_bytes_max(), self.send_window, stream.send_window)
-        piece = queue[0]
-        if len(piece) <= room:
-            queue.popleft()
-        else:
-            queue[0] = piece[room:]
-            piece = piece[:room]
-        self.send_window -= len(piece)
-        stream.send_window -= len(piece)
-        stream.queued_bytes -= len(piece)
-        self.queued_bytes -= len(piece)
-        flags = END_STREAM if not queue and stream.ending == b"" else 0
-        self._write(FRAME_HEADER.pack(len(piece) << 8 | DATA, flags, stream.id))
-        self.out.append(piece)
+        length = min(room, stream.queued_bytes)
+        self.send_window -= length
+        stream.send_window -= length
+        stream.queued_bytes -= length
+        self.queued_bytes -= length
+        flags = END_STREAM if not stream.queued_bytes and stream.ending == b"" else 0
+        self._write(FRAME_HEADER.pack(length << 8 | DATA, flags, stream.id))
+        self._move(queue, length)
         if not queue:
             stream.queue = None
             if stream.ending is None:
                 self._drained(stream)
             else:
                 self._finish(stream)
+
+    def _move(self, queue: deque[Buffer], length: int) -> None:
+        """Write the first `length` bytes of a queue that holds as many."""
+        while length:
+            piece = queue[0]
+            if len(piece) <= length:
+                queue.popleft()
+            else:
+                view = memoryview(piece)
+                queue[0], piece = view[length:], view[:length]
+            length -= len(piece)
+            self.out.append(piece)
 
     def _finish(self, stream: AnyStream) -> None:
         if stream.ending:

@@ -12,11 +12,13 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import (
+    Body,
     CallRefused,
     DirectHandler,
     HandlerTable,
     StatusCode,
     UnaryHandler,
+    body_bytes,
 )
 from pydanube.wire.http2.deadlines import Deadlines
 from pydanube.wire.http2.limits import KIB, Http2Limits
@@ -149,7 +151,7 @@ class ServerCalls(ServerApplication):
         await self._guard(stream, answer)
 
     async def _run_stream(
-        self, begin: Callable[[], Awaitable[AsyncIterator[Sequence[bytes]]]], stream: ServerStream
+        self, begin: Callable[[], Awaitable[AsyncIterator[Sequence[Body]]]], stream: ServerStream
     ) -> None:
         async def answer() -> None:
             groups = await begin()
@@ -187,7 +189,7 @@ class ServerCalls(ServerApplication):
         _log.error("unexpected error", path=stream.head.call.path, error=error)
         stream.refuse(StatusCode.INTERNAL, UNEXPECTED)
 
-    async def _send_all(self, stream: ServerStream, groups: AsyncIterator[Sequence[bytes]]) -> None:
+    async def _send_all(self, stream: ServerStream, groups: AsyncIterator[Sequence[Body]]) -> None:
         codec = self.codec
         if stream.local_closed:
             return
@@ -197,7 +199,7 @@ class ServerCalls(ServerApplication):
             if stream.local_closed:
                 return  # The caller has gone, and the handler made nothing of being cancelled.
             codec.send_messages(stream, group)
-            sent_bytes += sum(map(len, group))
+            sent_bytes += sum(map(body_bytes, group))
             if stream.queue is not None:
                 await self._until_drained(stream)
                 sent_bytes = 0

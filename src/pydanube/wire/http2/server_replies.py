@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from pydanube.wire.calls import Reply, StatusCode
+from pydanube.wire.calls import Body, Reply, StatusCode
 from pydanube.wire.http2.codec import Codec
 from pydanube.wire.http2.errors import ErrorCode
 from pydanube.wire.http2.frames import (
@@ -21,7 +21,7 @@ from pydanube.wire.http2.grpc_framing import (
     OK_BLOCK,
     PREFIX_BYTES,
     RESPONSE_BLOCK,
-    frame_messages,
+    message_pieces,
     refusal_block,
     trailer_block,
 )
@@ -164,9 +164,9 @@ class Replies(Codec[ServerStream]):
         stream.headers_sent = True
         self._write_block(stream.id, RESPONSE_BLOCK, 0)
 
-    def send_messages(self, stream: ServerStream, messages: Sequence[bytes]) -> None:
+    def send_messages(self, stream: ServerStream, messages: Sequence[Body]) -> None:
         """Send messages; `stream.queue` tells whether some of it has to wait."""
-        self._write_data(stream, frame_messages(messages))
+        self._write_data(stream, message_pieces(messages))
 
     def end_reply(self, stream: ServerStream) -> None:
         """End a reply with OK, after what was given before."""
@@ -184,7 +184,7 @@ class Replies(Codec[ServerStream]):
 
     def _answer_not_grpc(self, stream: ServerStream) -> None:
         self._write_block(stream.id, _NOT_GRPC_BLOCK, 0)
-        self._write_last_data(stream, _NOT_GRPC_TEXT)
+        self._write_last_data(stream, [_NOT_GRPC_TEXT])
 
     @override
     def _sent_end(self, stream: ServerStream) -> None:

@@ -33,7 +33,7 @@ class Stream:
         """We have sent END_STREAM or RST_STREAM, or decided to: nothing more can be said."""
         self.remote_closed = False
         """The peer has sent END_STREAM or RST_STREAM."""
-        self.queue: deque[memoryview] | None = None
+        self.queue: deque[bytes | memoryview] | None = None
         """DATA that waits for a window, or for the transport."""
         self.queued_bytes = 0
         self.ending: bytes | None = None

@@ -8,8 +8,8 @@ from pydanube.wire.http2.limits import KIB
 TRANSPORT_BYTES_HIGH: Final = 256 * KIB
 _JOINED_BYTES_MAX: Final = 64 * KIB
 """Up to here one copy is cheaper than handing the kernel many pieces."""
-_MANY_PIECES: Final = 64
-"""From here they are small ones, or so many that the kernel would not take them at once."""
+_PIECE_BYTES_MIN: Final = 4 * KIB
+"""Pieces that are smaller on average are joined, however many there are."""
 
 
 def configure(transport: asyncio.Transport) -> None:
@@ -19,7 +19,8 @@ def configure(transport: asyncio.Transport) -> None:
 
 def write_all(transport: asyncio.Transport, pieces: list[bytes | memoryview]) -> None:
     """Write the pieces in order."""
-    if len(pieces) > _MANY_PIECES or sum(map(len, pieces)) <= _JOINED_BYTES_MAX:
+    size = sum(map(len, pieces))
+    if size <= max(_JOINED_BYTES_MAX, len(pieces) * _PIECE_BYTES_MIN):
         transport.write(b"".join(pieces))
     else:
         transport.writelines(pieces)

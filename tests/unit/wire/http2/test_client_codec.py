@@ -24,7 +24,7 @@ from pydanube.wire.http2.frames import (
     reset_frame,
     window_update_frame,
 )
-from pydanube.wire.http2.grpc_framing import OK_BLOCK, RESPONSE_BLOCK, frame_messages
+from pydanube.wire.http2.grpc_framing import OK_BLOCK, RESPONSE_BLOCK
 from pydanube.wire.http2.header_blocks import encode_fields
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.requests import request_block
@@ -34,6 +34,7 @@ from pydanube.wire.http2.settings import (
     MAX_CONCURRENT_STREAMS,
     settings_frame,
 )
+from tests.support.grpc_messages import frame_messages
 from tests.support.http2_peers import RecordingCall, decoded, split_frames, verdict
 
 BLOCK = request_block(scheme=b"http", authority=b"h:1", path="/a/B", metadata={}, timeout=None)
@@ -51,7 +52,7 @@ class Client:
         self.receive(*(hello or (HELLO,)))
         self.codec.take_output()
         self.call = RecordingCall()
-        self.stream = self.codec.open(BLOCK, frame_messages([message]), self.call)
+        self.stream = self.codec.open(BLOCK, [frame_messages([message])], self.call)
 
     def receive(self, *pieces):
         self.codec.receive(b"".join(pieces), self.now_ms)
@@ -177,7 +178,7 @@ def test_an_interim_answer_is_passed_over():
 def test_a_refused_stream_and_one_beyond_goaway_may_be_repeated():
     client = Client()
     second = RecordingCall()
-    client.codec.open(BLOCK, frame_messages([b""]), second)
+    client.codec.open(BLOCK, [frame_messages([b""])], second)
     client.receive(goaway_frame(1, ErrorCode.NO_ERROR, "stop"))
     assert second.ending is not None
     assert second.repeatable
@@ -227,7 +228,7 @@ def test_a_long_request_waits_for_the_servers_windows():
 def test_the_server_says_how_many_calls_run_at_once():
     client = Client(settings_frame({MAX_CONCURRENT_STREAMS: 2}))
     assert client.codec.has_room
-    client.codec.open(BLOCK, frame_messages([b""]), RecordingCall())
+    client.codec.open(BLOCK, [frame_messages([b""])], RecordingCall())
     assert not client.codec.has_room
     client.receive(BEGIN, END)
     assert client.codec.has_room

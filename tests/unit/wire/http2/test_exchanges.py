@@ -13,9 +13,9 @@ from pydanube.wire.http2.frames import (
     WINDOW_UPDATE,
     ping_frame,
 )
-from pydanube.wire.http2.grpc_framing import frame_messages
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_codec import ServerCodec
+from tests.support.grpc_messages import frame_messages
 from tests.support.http2_peers import (
     HELLO,
     Pair,
@@ -301,9 +301,9 @@ def test_a_client_sends_requests_as_the_window_lets_it(piece_bytes):
     pair = Pair(server=server, piece_bytes=piece_bytes)
     talker = Talker()
     stream = pair.client.open_exchange(block(request_fields(TALK)), talker)
-    assert pair.client.send_request(stream, frame_messages([b"small"]))
+    assert pair.client.send_request(stream, [frame_messages([b"small"])])
     pair.settle()
-    assert not pair.client.send_request(stream, frame_messages([bytes(300 * KIB)]))
+    assert not pair.client.send_request(stream, [frame_messages([bytes(300 * KIB)])])
     before = talker.sent
     pair.settle()
     assert (talker.sent, server.unread[1]) == (before, [b"small"])
@@ -328,10 +328,10 @@ def test_a_client_that_ends_its_requests_behind_a_queue_sends_all_of_them():
     server = TalkServer(greeted=False)
     pair = Pair(server=server)
     stream = pair.client.open_exchange(block(request_fields(TALK)), Talker())
-    pair.client.send_request(stream, frame_messages([bytes(150 * KIB)]))
+    pair.client.send_request(stream, [frame_messages([bytes(150 * KIB)])])
     pair.client.end_requests(stream)
     pair.settle()
     assert (server.unread[1], server.over) == ([bytes(150 * KIB)], [1])
-    pair.client.send_request(stream, frame_messages([b"late"]))
+    pair.client.send_request(stream, [frame_messages([b"late"])])
     pair.settle()
     assert len(server.unread[1]) == 1

@@ -9,7 +9,6 @@ from pydanube.wire.http2.grpc_framing import (
     GZIP,
     IDENTITY,
     MessageReader,
-    frame_messages,
     read_status_code,
     read_status_text,
     status_of_http,
@@ -17,6 +16,7 @@ from pydanube.wire.http2.grpc_framing import (
     unpack,
     write_status_text,
 )
+from tests.support.grpc_messages import frame_messages
 
 MIB = 1024 * 1024
 

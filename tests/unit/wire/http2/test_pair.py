@@ -3,9 +3,9 @@
 import pytest
 
 from pydanube.wire.calls import StatusCode
-from pydanube.wire.http2.grpc_framing import frame_messages
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.requests import request_block
+from tests.support.grpc_messages import frame_messages
 from tests.support.http2_peers import ECHO, Pair, Recording, RecordingCall
 
 
@@ -26,7 +26,7 @@ def pair(piece_bytes=1 << 30, limits=None, direct=echo):
 
 def open_call(joined, message, header_block=None):
     call = RecordingCall()
-    stream = joined.client.open(header_block or block(), frame_messages([message]), call)
+    stream = joined.client.open(header_block or block(), [frame_messages([message])], call)
     return call, stream
 
 

@@ -26,9 +26,9 @@ from pydanube.wire.http2.frames import (
     reset_frame,
     window_update_frame,
 )
-from pydanube.wire.http2.grpc_framing import frame_messages
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.settings import INITIAL_WINDOW_SIZE, settings_frame
+from tests.support.grpc_messages import frame_messages
 from tests.support.http2_peers import (
     HELLO,
     Recording,

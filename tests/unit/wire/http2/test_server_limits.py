@@ -19,8 +19,8 @@ from pydanube.wire.http2.frames import (
     reset_frame,
     window_update_frame,
 )
-from pydanube.wire.http2.grpc_framing import frame_messages
 from pydanube.wire.http2.limits import Http2Limits
+from tests.support.grpc_messages import frame_messages
 from tests.support.http2_peers import (
     HELLO,
     Recording,
