@@ -127,6 +127,14 @@ class Exchange:
         self.say(ack=ranges, id=number, **words)
         self.wait_acked(number)
 
+    def wait_heard(self) -> None:
+        """Wait until the broker has let this consumer in and heard all it has said.
+
+        Opening a call and saying something return at once: until then what is published meanwhile
+        may come before them.
+        """
+        self.ack()
+
     def wait_acked(self, number: int) -> None:
         while number not in self.acked:
             self._read()

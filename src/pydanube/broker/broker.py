@@ -61,6 +61,7 @@ ADMIN_SERVICES = (
     services.SUBSCRIPTION_CONTROL,
     services.TOPIC_CONTROL,
 )
+_FAILING_NAMED_MAX = 10
 _NOT_YET = "this version of the broker does not offer it"
 _UNSERVED = frozenset(
     {
@@ -191,6 +192,7 @@ class Broker:
                 unsynced_bytes=lambda: storage.unsynced_bytes,
                 journal_failed=lambda: storage.failure is not None,
                 unexported_bytes=lambda: storage.unexported_bytes,
+                topics_failing=lambda: len(storage.failing_exports()),
                 process=read_process,
             )
         )
@@ -241,6 +243,22 @@ class Broker:
     def is_ready(self) -> bool:
         """Whether it takes messages."""
         return self._serving is not None and not self._draining and self.failure is None
+
+    @property
+    def notes(self) -> list[str]:
+        """What an operator should see to, though everything is still served."""
+        if self._serving is None:
+            return []
+        storage = self._serving.storage
+        notes = []
+        if storage.store_failure is not None:
+            notes.append(f"the segment store takes nothing: {storage.store_failure}")
+        failing = storage.failing_exports()
+        for topic, error in failing[:_FAILING_NAMED_MAX]:
+            notes.append(f"topic {topic} cannot be exported: {error}")
+        if len(failing) > _FAILING_NAMED_MAX:
+            notes.append(f"{len(failing) - _FAILING_NAMED_MAX} more topics cannot be exported")
+        return notes
 
     # The end.
 

@@ -95,6 +95,7 @@ class BrokerServer:
             metrics=lambda: self._metrics.render(self._rendering.run),
             unhealthy=self._unhealthy,
             unready=self._unready,
+            notes=lambda: self._broker.notes,
         )
         try:
             self._pages = await self._machine.network.listen(

@@ -228,6 +228,8 @@ class SegmentMetrics:
         self.reader_errors: dict[Labels, int] = {}
         self.handoffs: dict[Labels, int] = {}
         self.unexported_bytes = 0
+        self.topics_failing = 0
+        self.exports_failed = 0
         self.expired = 0
         self.joined = 0
         self._upload_ms = 0.0

@@ -4,11 +4,13 @@
     GET /healthz   200 while the process can do its work; 503 means: restart it
     GET /readyz    200 while clients should be sent here; 503 during recovery and shutdown
 
+Both also carry notes: what an operator should see to before it becomes either.
+
 One request per connection. What a stranger can cost is bounded: connections, bytes, time.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -52,10 +54,12 @@ class OperatorPages:
         metrics: Callable[[], Awaitable[bytes]],
         unhealthy: Complaint,
         unready: Complaint,
+        notes: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._metrics = metrics
         self._unhealthy = unhealthy
         self._unready = unready
+        self._notes = notes
         self._open = 0
 
     async def serve(self, connection: Connection) -> None:
@@ -93,9 +97,9 @@ class OperatorPages:
             case "/metrics":
                 return Answer(HTTPStatus.OK, CONTENT_TYPE, await self._metrics())
             case "/healthz":
-                return _verdict(self._unhealthy())
+                return _verdict(self._unhealthy(), self._notes())
             case "/readyz":
-                return _verdict(self._unready())
+                return _verdict(self._unready(), self._notes())
             case _:
                 return _text(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz here")
 
@@ -133,11 +137,14 @@ async def _read_head(connection: Connection) -> bytes:
     return head
 
 
-def _verdict(complaint: str | None) -> Answer:
-    if complaint is None:
-        return Answer(HTTPStatus.OK, "application/json", b'{"status":"ok"}\n')
-    body = msgspec.json.encode({"status": "unavailable", "reason": complaint}) + b"\n"
-    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "application/json", body)
+def _verdict(complaint: str | None, notes: Sequence[str]) -> Answer:
+    found: dict[str, object] = {"status": "ok"}
+    if complaint is not None:
+        found = {"status": "unavailable", "reason": complaint}
+    if notes:
+        found["notes"] = notes
+    status = HTTPStatus.OK if complaint is None else HTTPStatus.SERVICE_UNAVAILABLE
+    return Answer(status, "application/json", msgspec.json.encode(found) + b"\n")
 
 
 def _text(status: HTTPStatus, text: str) -> Answer:

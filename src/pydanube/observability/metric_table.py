@@ -265,6 +265,17 @@ SEGMENT_METRICS: Mapping[str, Metric] = {
         "gauge",
         "Bytes in the journal and in no segment. PyDanube's own.",
     ),
+    "topics_failing": _store(
+        "segment_export_failing_topics",
+        "gauge",
+        "Topics whose last export failed; their messages stay in the journal, and /readyz names "
+        "them. PyDanube's own.",
+    ),
+    "exports_failed": _store(
+        "segment_export_failures_total",
+        "counter",
+        "Exports that came to nothing; each is tried again later. PyDanube's own.",
+    ),
     "expired": _store(
         "segment_expired_total", "counter", "Segments removed by retention. PyDanube's own."
     ),

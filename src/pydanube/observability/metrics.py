@@ -53,6 +53,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     unsynced_bytes: Callable[[], int]
     journal_failed: Callable[[], bool]
     unexported_bytes: Callable[[], int] = int
+    topics_failing: Callable[[], int] = int
     process: Callable[[], ProcessReading] | None = None
 
 
@@ -173,6 +174,7 @@ class BrokerMetrics:
         self.journal.unsynced_bytes = sources.unsynced_bytes()
         self.journal.failed = int(sources.journal_failed())
         self.segments.unexported_bytes = sources.unexported_bytes()
+        self.segments.topics_failing = sources.topics_failing()
         for name, metrics in list(self._topics.items()):
             reading = readings.get(name)
             if reading is None:

@@ -327,6 +327,16 @@ class Storage:
         """Why the segment store takes nothing at the moment; messages stay in the journal."""
         return self._tier.failure if self._tier is not None else None
 
+    def failing_exports(self) -> list[tuple[str, DanubeError]]:
+        """Return the topics that cannot be exported, each with the reason.
+
+        Their messages stay in the journal, and with them every journal file since.
+        """
+        if self._tier is None:
+            return []
+        failing = self._tier.exporter.failing()
+        return [(each.segments.origin.topic, each.failure) for each in failing if each.failure]
+
     # Progress of subscriptions.
 
     def drop_subscription(self, subscription_id: SubscriptionId) -> None:

@@ -82,6 +82,7 @@ class TestEveryType:
 
     async def test_new_messages_come_as_they_are_published(self, peers, peer, topic, kind):
         consumer = await subscribe(peer, type=kind, credit=100, start_position="latest")
+        await call(consumer.wait_heard)
         await call(peers().publish, TOPIC, keyed(10, 20))
         assert sorted(await call(consumer.payloads, 10)) == numbers(10, 20)
         await call(consumer.leave)
@@ -92,11 +93,13 @@ class TestEveryType:
         other = peers()
         await call(other.publish, TOPIC, keyed(1), dispatch="non_reliable")
         consumer = await subscribe(peer, type=kind, credit=5)
+        await call(consumer.wait_heard)
         await call(other.publish, TOPIC, keyed(20, 28))
         rows = await call(consumer.take, 5)
         assert sorted(payload for each in rows for payload in each.payloads) == numbers(20, 25)
         assert {each.offset for each in rows} == {None}
-        await call(consumer.ack, credit=100)
+        await call(consumer.say, credit=100)
+        await call(consumer.wait_heard)
         await call(other.publish, TOPIC, keyed(30, 33))
         assert sorted(await call(consumer.payloads, 3)) == numbers(30, 33)
         await call(consumer.leave)

@@ -45,8 +45,12 @@ class Broker:
     def __init__(self) -> None:
         self.sick: str | None = None
         self.busy: str | None = None
+        self.notes: list[str] = []
         self.pages = OperatorPages(
-            metrics=self.metrics, unhealthy=lambda: self.sick, unready=lambda: self.busy
+            metrics=self.metrics,
+            unhealthy=lambda: self.sick,
+            unready=lambda: self.busy,
+            notes=lambda: self.notes,
         )
 
     async def metrics(self) -> bytes:
@@ -79,6 +83,15 @@ async def test_a_failed_journal_fails_the_health_check_with_its_reason() -> None
     answer = await broker.get("/healthz")
     assert answer.status == 503
     assert json.loads(answer.body) == {"status": "unavailable", "reason": broker.sick}
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_what_an_operator_should_see_to_is_noted_without_a_failure(path: str) -> None:
+    broker = Broker()
+    broker.notes = ["topic /default/orders cannot be exported: no access"]
+    answer = await broker.get(path)
+    assert answer.status == 200
+    assert json.loads(answer.body) == {"status": "ok", "notes": broker.notes}
 
 
 async def test_a_draining_broker_is_alive_but_not_ready() -> None:

@@ -224,12 +224,12 @@ class ExchangeStream:
         for start, end in _checked(said.nack):
             self._sent.remove(start, end)
             self._subscription.nack(start, end, said.delay_ms, reason, self._recorded)
+        if said.credit:
+            self._subscription.drained(self._stream, said.credit)
         if said.id is not None:
             self._acks_under_way += 1
             # Moves nothing, and is answered when all before it is durable.
             self._subscription.advance(Offset(0), partial(self._durable, said.id))
-        if said.credit:
-            self._subscription.drained(self._stream, said.credit)
 
     def _recorded(self, error: DanubeError | None) -> None:
         if error is not None:

@@ -24,7 +24,7 @@ class JournalSpace:
             raise Overloaded(
                 f"{needed} bytes of the journal are not in segments yet, the limit is "
                 f"{self._bytes_max} (storage.local_retention.size_mb); see to the segment store, "
-                "then repeat"
+                "and to topics that cannot be exported (/readyz names them), then repeat"
             )
 
     @property

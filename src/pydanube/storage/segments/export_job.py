@@ -13,7 +13,7 @@ from pydanube.storage.segments.backoff import Backoff
 from pydanube.storage.segments.catalog import SegmentEntry, entry_for, lost_entry
 from pydanube.storage.segments.encoding import EncodedSegment, SegmentEncoder
 from pydanube.storage.segments.topic_segments import TopicSegments
-from pydanube.storage.segments.uploader import Uploader
+from pydanube.storage.segments.uploader import PATIENCE, Uploader
 
 _READ_BYTES = 8 * 1024 * 1024
 
@@ -73,9 +73,10 @@ class ExportJob:
         self._clock = clock
         self._backoff = backoff
 
-    async def run(self, bytes_max: int) -> bool:
+    async def run(self, bytes_max: int, *, patience: int = PATIENCE) -> bool:
         """Export about so many of the journal's bytes; tell whether there was anything to do.
 
+        So many attempts to write may fail before it is asked whether others would succeed.
         Messages that may show before they are synced are not exported before they are.
         """
         log, segments = self._log, self._segments
@@ -97,7 +98,9 @@ class ExportJob:
             await self._enter(lost_entry(segments.origin, start, pieces[0].start, now_ms))
             return True
         segment = await self._encode(pieces, end)
-        key = await self._uploader.upload(segments.origin, segment, lambda: not self.gone)
+        key = await self._uploader.upload(
+            segments.origin, segment, lambda: not self.gone, patience=patience
+        )
         if key is not None:
             entry = entry_for(segments.origin, key, segment, self._clock.now_ms())
             await self._enter(entry)

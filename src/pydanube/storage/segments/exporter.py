@@ -1,17 +1,19 @@
 """Sees to it that what is durable in the journal reaches the segment store in time."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 
 from pydanube.errors import DanubeError, NotFound, Unavailable
 from pydanube.model.ids import TopicId
+from pydanube.observability.counts import SegmentMetrics
 from pydanube.observability.logging import Logger
 from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.tasks import Failed, TaskScope
 from pydanube.runtime.threads import WorkerThreads
-from pydanube.storage.errors import Fenced
+from pydanube.storage.errors import Fenced, StoreFailed
 from pydanube.storage.segments.backoff import Backoff
 from pydanube.storage.segments.export_job import ExportJob, ExportSource
 from pydanube.storage.segments.planning import (
@@ -22,7 +24,7 @@ from pydanube.storage.segments.planning import (
     plan_exports,
 )
 from pydanube.storage.segments.topic_segments import TopicSegments
-from pydanube.storage.segments.uploader import Uploader
+from pydanube.storage.segments.uploader import PATIENCE, Uploader
 
 _PLANNED_MAX = 256
 _PAUSE_MS = 100
@@ -42,6 +44,8 @@ class TopicExport:
         self.fenced = False
         self.not_before_ms = 0
         self.backoff = exporter.new_backoff()
+        self.failure: DanubeError | None = None
+        """Why the last export came to nothing; None once one succeeds."""
         self.job: ExportJob | None = None
         self.waiters: list[asyncio.Future[None]] = []
         self._exporter = exporter
@@ -90,6 +94,8 @@ class Exporter:
     Whatever step a crash comes after, the next start begins again where the catalogue ends, and an
     object that is in no entry is swept up. While the store is out of order, exports under way keep
     what they have encoded and wait, and no others begin: an outage costs local space alone.
+    A topic that cannot be exported while others can is tried again ever more rarely, and holds
+    no memory in between; `failing` names it.
     """
 
     def __init__(
@@ -100,10 +106,12 @@ class Exporter:
         randomness: Randomness,
         limits: ExportLimits,
         *,
+        metrics: SegmentMetrics,
         on_failure: Failed,
         short_of_space: Callable[[], bool],
     ) -> None:
         self.limits = limits
+        self._metrics = metrics
         self._uploader = uploader
         self._workers = workers
         self._clock = clock
@@ -157,6 +165,10 @@ class Exporter:
         """What is in the journal and in no segment, of all topics."""
         return sum(topic.bytes for topic in self._waiting.values())
 
+    def failing(self) -> list[TopicExport]:
+        """Return the topics whose last export failed; their messages stay in the journal."""
+        return [topic for topic in self._waiting.values() if topic.failure is not None]
+
     def first_bytes(self, topic: TopicExport) -> None:
         """Take note that a topic has something to export again."""
         topic.since_ms = self._clock.monotonic_ms()
@@ -168,8 +180,8 @@ class Exporter:
     async def seal(self, topic_id: TopicId) -> None:
         """Wait until everything that is synced by now is in segments.
 
-        While the store is out of order, this waits. Raises Fenced, NotFound or Corruption when
-        waiting does not help.
+        While the store takes nothing, be it of this topic alone, this waits. Raises Fenced,
+        NotFound or Corruption when waiting does not help.
         """
         topic = self._topics.get(topic_id)
         if topic is None:
@@ -182,7 +194,8 @@ class Exporter:
                 attempt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 topic.waiters.append(attempt)
                 self.wake()
-                await attempt
+                with contextlib.suppress(StoreFailed):
+                    await attempt
         finally:
             topic.seals -= 1
 
@@ -263,7 +276,9 @@ class Exporter:
     async def _carry_out(self, topic: TopicExport, job: ExportJob, export: Export) -> None:
         began_ms = self._clock.monotonic_ms()
         try:
-            progressed = await job.run(export.bytes)
+            # While it tries, no others begin: who was refused alone before is not patient again.
+            refused = isinstance(topic.failure, StoreFailed)
+            progressed = await job.run(export.bytes, patience=1 if refused else PATIENCE)
         except DanubeError as error:
             self._ended(topic, began_ms, error)
         except Exception as error:
@@ -284,12 +299,14 @@ class Exporter:
         # Exactly, from the index: what came in meanwhile is counted twice otherwise.
         topic.bytes = topic.log.unexported_bytes
         topic.since_ms = began_ms
+        topic.failure = error
         if topic.bytes == 0:
             self._waiting.pop(topic.topic_id, None)
         if error is None:
             topic.backoff.reset()
             topic.not_before_ms = 0
         else:
+            self._metrics.exports_failed += 1
             topic.fenced = isinstance(error, Fenced)
             delay_ms = int(topic.backoff.next_seconds() * 1000)
             topic.not_before_ms = self._clock.monotonic_ms() + delay_ms

@@ -78,6 +78,7 @@ class SegmentTier:
                 jobs_max=EXPORTS_MAX,
                 bytes_max=settings.seal_bytes * _SEGMENTS_IN_MEMORY,
             ),
+            metrics=place.metrics,
             on_failure=on_failure,
             short_of_space=short_of_space,
         )

@@ -16,11 +16,16 @@ from pydanube.storage.segments.object_store import ObjectStore, probe_store
 _log = Logger(__name__)
 
 
+PATIENCE = 5
+"""Attempts after which to ask whether the store refuses one object alone."""
+
+
 class Uploader:
     """Many uploads at a time, each until it succeeds or is not wanted any more.
 
     An attempt that failed may have succeeded, at once or later: it is repeated under the same
     name with the same bytes. What was seen to be whole is returned; what was not is discarded.
+    An upload that fails again and again while the store works otherwise is given up.
     """
 
     def __init__(
@@ -51,17 +56,31 @@ class Uploader:
             )
 
     async def upload(
-        self, origin: SegmentOrigin, segment: EncodedSegment, wanted: Callable[[], bool]
+        self,
+        origin: SegmentOrigin,
+        segment: EncodedSegment,
+        wanted: Callable[[], bool],
+        *,
+        patience: int = PATIENCE,
     ) -> str | None:
-        """Return the object's key, which stays in flight; None once it is not wanted."""
+        """Return the object's key, which stays in flight; None once it is not wanted.
+
+        Waits as long as the store is out of order; raises StoreFailed when it refuses this object
+        alone, of which nothing is in flight then.
+        """
         started = self._clock.monotonic_seconds()
         backoff = Backoff(self._randomness)
         key = self._new_key(origin, segment)
+        attempts = 0
         while wanted():
+            attempts += 1
             try:
                 size = await self._write(key, segment.data)
             except StoreFailed as error:
                 self._failed(error)
+                if attempts % patience == 0 and await self._works_otherwise():
+                    await self.discard(key)
+                    raise
                 await self._clock.sleep(backoff.next_seconds())
                 continue
             if size == len(segment.data):
@@ -76,6 +95,15 @@ class Uploader:
             await self._clock.sleep(backoff.next_seconds())
         await self.discard(key)
         return None
+
+    async def _works_otherwise(self) -> bool:
+        """Tell whether the store takes other objects; then it is not what is out of order."""
+        try:
+            await self.probe()
+        except (StoreFailed, Corruption):
+            return False
+        self.failure = None
+        return True
 
     async def discard(self, key: str) -> None:
         """Delete an object that is in no entry; should that fail, it is swept up another day."""

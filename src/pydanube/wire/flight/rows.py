@@ -3,6 +3,8 @@
 The limits are those of the per-message API. A whole batch is judged at once, by its columns.
 """
 
+from bisect import bisect_right
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,8 +24,12 @@ _FIXED_BYTES, _ATTRIBUTE_BYTES = 128, 16
 def check_rows(rows: pa.RecordBatch) -> None:
     """Refuse rows of SCHEMA that could not be delivered; they must have been validated."""
     for name in _REQUIRED:
-        if rows.column(name).null_count:
-            raise InvalidRequest(f"column {name} holds nulls; every message needs it")
+        column = rows.column(name)
+        if column.null_count:
+            row = _first_row(pc.is_null(column))
+            raise InvalidRequest(
+                f"column {name} holds a null in row {row}; every message needs a value there"
+            )
     _check_times(rows.column("publish_time"))
     keys, attributes = rows.column("routing_key"), rows.column("attributes")
     if keys.null_count < len(keys):
@@ -36,29 +42,37 @@ def check_rows(rows: pa.RecordBatch) -> None:
 def _check_times(times: pa.Array) -> None:
     earliest: int = pc.min(times).as_py()
     if earliest < 0:
-        raise InvalidRequest(f"publish_time {earliest} is not in milliseconds since 1970")
+        row = _first_row(pc.less(times, 0))
+        raise InvalidRequest(
+            f"publish_time {earliest} in row {row} is not in milliseconds since 1970"
+        )
 
 
 def _check_keys(keys: pa.Array) -> None:
     if _total_bytes(keys) <= ROUTING_KEY_CHARACTERS_MAX:
         return
-    longest: int = pc.max(pc.utf8_length(keys)).as_py()
+    lengths = pc.utf8_length(keys)
+    longest: int = pc.max(lengths).as_py()
     if longest > ROUTING_KEY_CHARACTERS_MAX:
         raise InvalidRequest(
-            f"a routing key has {longest} characters; at most {ROUTING_KEY_CHARACTERS_MAX} "
-            "are allowed"
+            f"the routing_key of row {_first_row(pc.equal(lengths, longest))} has {longest} "
+            f"characters; at most {ROUTING_KEY_CHARACTERS_MAX} are allowed"
         )
 
 
 def _check_attributes(attributes: pa.Array) -> None:
-    if attributes.items.null_count or attributes.keys.null_count:
-        raise InvalidRequest("attributes hold nulls; leave such attributes out")
+    # Keys that are null have not passed validation.
+    if attributes.items.null_count:
+        row = _row_of_entry(attributes, pc.is_null(attributes.items))
+        raise InvalidRequest(f"the attributes of row {row} hold nulls; leave such attributes out")
     if len(attributes.keys) <= ATTRIBUTES_MAX:
         return
-    most: int = pc.max(_differences(attributes.offsets)).as_py()
+    counts = _differences(attributes.offsets)
+    most: int = pc.max(counts).as_py()
     if most > ATTRIBUTES_MAX:
         raise InvalidRequest(
-            f"a message has {most} attributes; at most {ATTRIBUTES_MAX} are allowed"
+            f"the message in row {_first_row(pc.equal(counts, most))} has {most} attributes; "
+            f"at most {ATTRIBUTES_MAX} are allowed"
         )
 
 
@@ -78,8 +92,8 @@ def _check_weight(rows: pa.RecordBatch) -> None:
     heaviest: int = pc.max(weights).as_py()
     if heaviest > BYTES_BESIDE_PAYLOAD_MAX:
         raise InvalidRequest(
-            f"a message has about {heaviest} bytes beside its payload; at most "
-            f"{BYTES_BESIDE_PAYLOAD_MAX} are allowed"
+            f"the message in row {_first_row(pc.equal(weights, heaviest))} has about {heaviest} "
+            f"bytes beside its payload; at most {BYTES_BESIDE_PAYLOAD_MAX} are allowed"
         )
 
 
@@ -93,6 +107,18 @@ def _attribute_weights(attributes: pa.Array) -> pa.Array:
         )
         weights = pc.add(weights, _differences(pc.take(starts, bounds)))
     return weights
+
+
+def _first_row(found: pa.BooleanArray) -> int:
+    row: int = pc.index(found, True).as_py()
+    return row
+
+
+def _row_of_entry(attributes: pa.MapArray, found: pa.BooleanArray) -> int:
+    """Return the row whose entries hold the first one found."""
+    starts: list[int] = attributes.offsets.to_pylist()
+    # Entries before the first row's belong to none.
+    return max(bisect_right(starts, _first_row(found)) - 1, 0)
 
 
 def _differences(numbers: pa.Array) -> pa.Array:

@@ -16,6 +16,8 @@ from tests.support.arrow_streams import (
     take_table,
 )
 
+MAP = pa.map_(pa.utf8(), pa.utf8())
+
 
 def table(**columns):
     return pa.record_batch(list(columns.values()), names=list(columns))
@@ -67,9 +69,9 @@ class TestOurOwnLayout:
     @pytest.mark.parametrize("column", ["publish_time", "producer_name", "payload"])
     def test_a_null_where_every_message_has_a_value_is_refused(self, column):
         loose = pa.schema([pa.field(each.name, each.type) for each in SCHEMA])
-        row = {"publish_time": 1, "producer_name": "p", "payload": b"", column: None}
-        batch = pa.RecordBatch.from_pylist([row], schema=loose)
-        assert f"column {column} holds nulls" in refused(batch)
+        row = {"publish_time": 1, "producer_name": "p", "payload": b""}
+        batch = pa.RecordBatch.from_pylist([row, {**row, column: None}], schema=loose)
+        assert f"column {column} holds a null in row 1" in refused(batch)
 
 
 class TestOtherSchemas:
@@ -276,12 +278,25 @@ class TestRefusals:
             (
                 "attributes",
                 pa.array([[("a", None)]], pa.map_(pa.utf8(), pa.utf8())),
-                "attributes hold nulls",
+                "the attributes of row 0 hold nulls",
             ),
+            (
+                "attributes",
+                pa.array([[("a", "1")], None, [("b", "")], [("c", "2"), ("d", None)]], MAP),
+                "the attributes of row 3 hold nulls",
+            ),
+            ("payload", pa.array([b"", None, b""]), "column payload holds a null in row 1"),
+            ("payload", pa.array(["", None]), "column payload holds a null in row 1"),
+            (
+                "payload",
+                pa.array(["a", "a", None]).dictionary_encode(),
+                "column payload holds a null in row 2",
+            ),
+            ("publish_time", pa.array([5, -2]), "publish_time -2 in row 1"),
         ],
     )
     def test_a_column_of_the_wrong_kind_is_refused_with_its_reason(self, column, values, reason):
-        columns = {"payload": pa.array([b""]), column: values}
+        columns = {"payload": pa.array([b""] * len(values)), column: values}
         assert reason in refused(table(**columns))
 
     def test_a_batch_before_the_schema_is_refused(self):
@@ -334,7 +349,8 @@ class TestRefusals:
 class TestWhatEveryRowMustKeep:
     def test_a_long_routing_key_is_refused_by_its_length(self):
         keys = pa.array(["k", "ä" * 1025])
-        assert "1025 characters" in refused(table(payload=pa.array([b""] * 2), routing_key=keys))
+        text = refused(table(payload=pa.array([b""] * 2), routing_key=keys))
+        assert "the routing_key of row 1 has 1025 characters" in text
 
     def test_many_bytes_of_keys_are_fine_while_each_is_short(self):
         keys = pa.array(["ä" * 1024] * 20)
@@ -344,7 +360,7 @@ class TestWhatEveryRowMustKeep:
         kind = pa.map_(pa.utf8(), pa.utf8())
         many = [(str(number), "v") for number in range(65)]
         batch = table(payload=pa.array([b""] * 2), attributes=pa.array([[], many], kind))
-        assert "65 attributes" in refused(batch)
+        assert "the message in row 1 has 65 attributes" in refused(batch)
         spread = pa.array([many[:64], many[:64]], kind)
         assert take_table(table(payload=pa.array([b""] * 2), attributes=spread)).count == 2
 
