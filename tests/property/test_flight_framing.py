@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pydanube.errors import InvalidRequest
+from pydanube.wire.calls import whole
 from pydanube.wire.flight import framing
 from tests.support.flight_messages import MESSAGES
 
@@ -51,7 +52,7 @@ def test_flight_data_is_read_as_protobuf_wrote_it(descriptor, header, app_metada
 def test_an_ipc_message_survives_being_sent_and_put_together_again(padded_words, body, metadata):
     header = bytes(range(8)) * padded_words
     message = framing.encapsulate(memoryview(header), memoryview(body))
-    sent = framing.flight_data(message, metadata)
+    sent = whole(framing.flight_data(message, metadata))
     judged = MESSAGES["FlightData"].FromString(sent)
     assert (judged.data_header, judged.data_body, judged.app_metadata) == (header, body, metadata)
     read = framing.read_flight_data(sent)

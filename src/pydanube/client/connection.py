@@ -14,7 +14,7 @@ from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.message import Message
 from pydanube.model.policies import DispatchStrategy, SubscriptionType
 from pydanube.model.sequences import MessageSequence
-from pydanube.wire.calls import CallRefused, ExchangeChannel, StatusCode
+from pydanube.wire.calls import Body, CallRefused, ExchangeChannel, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.generated import PyDanube_pb2 as own
@@ -221,7 +221,7 @@ class Connection:
         except CallRefused as refusal:
             raise self.error(refusal, method.path) from refusal
 
-    def open_flight(self, path: str, request: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    def open_flight(self, path: str, request: bytes | AsyncIterator[Body]) -> AsyncIterator[bytes]:
         """Make a call of the batch API, with one request or a stream of them."""
         if isinstance(request, bytes):
             return self._channel.stream(path, request, metadata=self._metadata)

@@ -10,7 +10,7 @@ from pydanube.client.connection import Connection, Subscription
 from pydanube.errors import DanubeError
 from pydanube.model.batch import SCHEMA
 from pydanube.model.policies import SubscriptionType
-from pydanube.wire.calls import CallRefused
+from pydanube.wire.calls import Body, CallRefused, whole
 from pydanube.wire.flight import service
 from pydanube.wire.flight.convert import SCHEMA_MESSAGE
 from pydanube.wire.flight.descriptors import (
@@ -70,8 +70,8 @@ async def put(
         numbers = encode(BatchNumbers(first_sequence=sequence))
     descriptor = write_descriptor(Descriptor(COMMAND, command=encode(command)))
 
-    async def requests() -> AsyncIterator[bytes]:
-        yield bytes_field(1, descriptor) + flight_data(SCHEMA_MESSAGE)
+    async def requests() -> AsyncIterator[Body]:
+        yield bytes_field(1, descriptor) + whole(flight_data(SCHEMA_MESSAGE))
         yield flight_data(rows.serialize().to_pybytes(), numbers)
 
     async for reply in _replies(connection, service.DO_PUT, requests()):
@@ -114,7 +114,7 @@ async def exchange(
     )
     descriptor = write_descriptor(Descriptor(COMMAND, command=encode(command)))
 
-    async def requests() -> AsyncIterator[bytes]:
+    async def requests() -> AsyncIterator[Body]:
         yield bytes_field(1, descriptor)
         async for said in says:
             yield metadata_only(encode(said))
@@ -130,7 +130,7 @@ async def exchange(
 
 
 async def _replies(
-    connection: Connection, path: str, request: bytes | AsyncIterator[bytes]
+    connection: Connection, path: str, request: bytes | AsyncIterator[Body]
 ) -> AsyncGenerator[bytes, None]:
     replies = connection.open_flight(path, request)
     try:

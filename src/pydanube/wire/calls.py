@@ -180,7 +180,7 @@ class ExchangeChannel(Channel, Protocol):
     def exchange(
         self,
         path: str,
-        requests: AsyncIterator[bytes],
+        requests: AsyncIterator[Body],
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> AsyncIterator[bytes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pydanube.broker.servicers import flight_consuming, flight_publishing
-from pydanube.wire.calls import Call
+from pydanube.wire.calls import Call, whole
 from pydanube.wire.flight import framing, service
 from pydanube.wire.flight.convert import SCHEMA_MESSAGE
 from tests.support.running_broker import RunningBroker
@@ -55,12 +55,12 @@ async def until_still(requests: Requests) -> int:
 
 def first_request(command: dict[str, object], ipc_message: bytes = b"") -> bytes:
     descriptor = framing.Descriptor(framing.COMMAND, json.dumps(command).encode())
-    data = framing.flight_data(ipc_message) if ipc_message else b""
+    data = whole(framing.flight_data(ipc_message)) if ipc_message else b""
     return framing.bytes_field(1, framing.write_descriptor(descriptor)) + data
 
 
 async def test_batches_whose_results_are_not_read_are_not_taken_for_ever(broker):
-    batch = framing.flight_data(batch_from(b"x").data)
+    batch = whole(framing.flight_data(batch_from(b"x").data))
     requests = Requests(first_request({"topic": TOPIC}, SCHEMA_MESSAGE), batch)
     results = await begin(broker, service.DO_PUT, requests)
     assert len(await anext(results)) > 0
@@ -77,7 +77,7 @@ async def test_batches_whose_results_are_not_read_are_not_taken_for_ever(broker)
 
 
 async def test_large_batches_are_bounded_by_their_bytes(broker):
-    batch = framing.flight_data(batch_from(bytes(1024 * 1024)).data)
+    batch = whole(framing.flight_data(batch_from(bytes(1024 * 1024)).data))
     requests = Requests(first_request({"topic": TOPIC}, SCHEMA_MESSAGE), batch)
     results = await begin(broker, service.DO_PUT, requests)
     await anext(results)

@@ -17,7 +17,7 @@ from pydanube.storage.topic_log import Piece
 from pydanube.subscriptions.consumer import ConsumerStream, StreamEnded
 from pydanube.subscriptions.outbox import Delivery
 from pydanube.topics.registration import RegisteredConsumer, Registration
-from pydanube.wire.calls import Call
+from pydanube.wire.calls import Body, Call, body_bytes
 from pydanube.wire.flight.convert import SCHEMA_DATA, rows_message
 from pydanube.wire.flight.descriptors import (
     RANGES_MAX,
@@ -50,7 +50,7 @@ _TYPES: dict[str, SubscriptionType] = {
     "key_shared": "KeyShared",
 }
 
-Groups = AsyncIterator[Sequence[bytes]]
+Groups = AsyncIterator[Sequence[Body]]
 
 
 class FlightConsuming:
@@ -154,13 +154,13 @@ class ExchangeStream:
     # Out.
 
     async def _encode(self, deliveries: Sequence[Delivery]) -> Groups:
-        group: list[bytes] = []
+        group: list[Body] = []
         size = rows = 0
         for delivery in deliveries:
             async for piece in self._pieces(delivery):
                 for part in small_enough(piece):
                     group.append(self._message(part, delivery.attempt))
-                    size += len(group[-1])
+                    size += body_bytes(group[-1])
                     rows += part.count
                     if size >= GROUP_BYTES_MAX:
                         yield group
@@ -182,7 +182,7 @@ class ExchangeStream:
             for part in self._subscription.sendable(self._stream, delivery, piece):
                 yield part
 
-    def _message(self, piece: Piece, attempt: int) -> bytes:
+    def _message(self, piece: Piece, attempt: int) -> Body:
         offset = None
         if self._reliable:
             offset = piece.start

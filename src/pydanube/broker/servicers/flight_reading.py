@@ -23,7 +23,7 @@ from pydanube.model.names import split_partition
 from pydanube.storage.topic_log import Piece
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.topic import Topic
-from pydanube.wire.calls import Call
+from pydanube.wire.calls import Body, Call
 from pydanube.wire.flight.convert import (
     BATCH_BYTES_MAX,
     SCHEMA_DATA,
@@ -58,7 +58,7 @@ GROUP_BYTES_MAX = 1024 * 1024
 """About what is sent at once; more is read when the caller has taken it."""
 _INFOS_AT_ONCE = 64
 
-Groups = AsyncIterator[Sequence[bytes]]
+Groups = AsyncIterator[Sequence[Body]]
 
 
 class FlightReading:
@@ -167,7 +167,8 @@ class FlightReading:
                 )
 
         with refusals():
-            group, size = [SCHEMA_DATA], 0
+            group: list[Body] = [SCHEMA_DATA]
+            size = 0
             async for piece in read_pieces(log_of(topic), start, end, missing):
                 for part in small_enough(piece):
                     message = rows_message(part.batch, part.first_row, part.end_row)

@@ -10,6 +10,7 @@ from struct import Struct as Layout
 from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
+from pydanube.wire.calls import Body
 
 Field = tuple[int, int | memoryview]
 """A field's number, and its value: a number, or the bytes of a string or message."""
@@ -204,8 +205,8 @@ def _malformed() -> InvalidRequest:
 # What is sent.
 
 
-def flight_data(ipc_message: bytes, app_metadata: bytes = b"") -> bytes:
-    """Return the FlightData of one encapsulated IPC message of our own."""
+def flight_data(ipc_message: bytes, app_metadata: bytes = b"") -> Body:
+    """Return the FlightData of one encapsulated IPC message of our own, sharing its memory."""
     marker, length = _PREFIX.unpack_from(ipc_message)
     assert marker == _CONTINUATION, "messages of our own begin with a marker"
     view = memoryview(ipc_message)
@@ -219,7 +220,7 @@ def flight_data(ipc_message: bytes, app_metadata: bytes = b"") -> bytes:
         parts += (_APP_METADATA_TAG, write_varint(len(app_metadata)), app_metadata)
     if body_at < len(ipc_message):
         parts += (_BODY_TAG, write_varint(len(ipc_message) - body_at), view[body_at:])
-    return b"".join(parts)
+    return tuple(parts)
 
 
 def metadata_only(app_metadata: bytes) -> bytes:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from pydanube.errors import InvalidRequest, NotSupported
-from pydanube.wire.calls import CallRefused, ExchangeChannel, StatusCode
+from pydanube.wire.calls import Body, CallRefused, ExchangeChannel, StatusCode, whole
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -78,12 +78,12 @@ class GrpcioChannel(ExchangeChannel):
     async def exchange(
         self,
         path: str,
-        requests: AsyncIterator[bytes],
+        requests: AsyncIterator[Body],
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> AsyncIterator[bytes]:
         method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._open().stream_stream(path)
-        call = method(requests, metadata=_pairs(metadata))
+        call = method((whole(each) async for each in requests), metadata=_pairs(metadata))
         try:
             with self._refusals():
                 async for response in call:

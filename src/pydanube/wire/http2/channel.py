@@ -12,7 +12,7 @@ from pydanube.errors import InvalidRequest
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.tasks import TaskScope
-from pydanube.wire.calls import ExchangeChannel, StatusCode
+from pydanube.wire.calls import Body, ExchangeChannel, StatusCode
 from pydanube.wire.http2.addresses import read_address
 from pydanube.wire.http2.client_calls import ClientCall, ExchangeCall, StreamCall, UnaryCall
 from pydanube.wire.http2.client_connection import ClientConnection
@@ -107,7 +107,7 @@ class Http2Channel(ExchangeChannel):
     async def exchange(
         self,
         path: str,
-        requests: AsyncIterator[bytes],
+        requests: AsyncIterator[Body],
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> AsyncIterator[bytes]:
@@ -228,7 +228,7 @@ class Http2Channel(ExchangeChannel):
             call.end(StatusCode.UNAVAILABLE, text)
 
 
-async def _send_all(call: ExchangeCall, requests: AsyncIterator[bytes], clock: Clock) -> None:
+async def _send_all(call: ExchangeCall, requests: AsyncIterator[Body], clock: Clock) -> None:
     sent = 0
     async for request in requests:
         if not await call.send(message_pieces([request])):
