@@ -30,6 +30,7 @@ ALLOWED_SKIPS: tuple[str, ...] = (
     "azurite is not installed",
     "mounting a small file system needs root",
     "nghttp2's tools are not installed",
+    "openssl is not installed",
 )
 """Beginnings of reasons for which a test may be skipped in CI."""
 

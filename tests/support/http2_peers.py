@@ -21,6 +21,7 @@ from pydanube.wire.http2.frames import (
 )
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_codec import ServerCodec
+from pydanube.wire.http2.server_heads import Peer
 from tests.support.grpc_messages import frame_messages
 
 HELLO = PREFACE + frame(SETTINGS, 0, 0, b"")
@@ -87,7 +88,9 @@ class Recording:
         self.drained = []
         self.wakes = 0
         self.now_ms = 1_000
-        self.codec = ServerCodec(limits or Http2Limits(), table, "ipv4:test:1", self, self.now_ms)
+        self.codec = ServerCodec(
+            limits or Http2Limits(), table, Peer("ipv4:test:1"), self, self.now_ms
+        )
         if greeted:
             self.receive(HELLO)
             self.written()

@@ -50,6 +50,9 @@ class Call(Struct, frozen=True, kw_only=True):
     """The transport connection, such as ipv4:127.0.0.1:50312; another one has another name."""
     metadata: Mapping[str, str]
     """Request headers, lower-case names; binary ones are left out."""
+    certificate_names: tuple[str, ...] = ()
+    """Whom the caller's verified certificate names: its subject, then its other DNS names and URIs;
+    nobody without one."""
 
 
 Body = bytes | tuple[bytes | memoryview, ...]

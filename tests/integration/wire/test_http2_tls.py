@@ -104,6 +104,10 @@ class Installed:
 async def serving(tls, **limits):
     table = HandlerTable()
     table.add_direct("/test/direct", lambda message, call, reply: reply.send(message))
+    table.add_direct(
+        "/test/names",
+        lambda message, call, reply: reply.send(" ".join(call.certificate_names).encode()),
+    )
     engine = Http2Engine(tls=tls, limits=Http2Limits(**limits))
     server = await engine.serve(table, "127.0.0.1", 0)
     try:
@@ -148,6 +152,7 @@ async def test_stock_clients_and_ours_are_served_over_tls(tmp_path, authority):
             method = stock.unary_unary("/test/direct")
             assert await within_patience(method(bytes(1_000_000))) == bytes(1_000_000)
         ours = Http2Channel(f"https://localhost:{server.port}", tls=trusting(authority))
+        assert await ours.unary("/test/names", b"") == b""
         assert await ours.unary("/test/direct", bytes(5_000_000)) == bytes(5_000_000)
         await ours.close()
 
@@ -179,7 +184,7 @@ async def test_only_clients_with_a_certificate_of_ours_are_served(
     async with serving(installed.files()) as server:
         url = f"https://localhost:{server.port}"
         known = Http2Channel(url, tls=trusting(authority, authority.sign("client")))
-        assert await within_patience(known.unary("/test/direct", b"me")) == b"me"
+        assert await within_patience(known.unary("/test/names", b"")) == b"client localhost"
         await known.close()
         nobody = Http2Channel(url, tls=trusting(authority))
         assert await refusal_of(nobody) is StatusCode.UNAVAILABLE

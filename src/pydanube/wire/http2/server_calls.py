@@ -24,6 +24,7 @@ from pydanube.wire.http2.deadlines import Deadlines
 from pydanube.wire.http2.limits import KIB, Http2Limits
 from pydanube.wire.http2.server_codec import ServerCodec
 from pydanube.wire.http2.server_exchanges import ServerApplication
+from pydanube.wire.http2.server_heads import Peer
 from pydanube.wire.http2.server_replies import ServerStream
 
 UNEXPECTED: Final = "the broker failed to carry out the call; its log says why"
@@ -82,7 +83,7 @@ class ServerCalls(ServerApplication):
         self,
         limits: Http2Limits,
         table: HandlerTable,
-        peer: str,
+        peer: Peer,
         scope: TaskScope,
         clock: Clock,
         flush_soon: Callable[[], None],

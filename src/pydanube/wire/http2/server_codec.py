@@ -12,7 +12,7 @@ from pydanube.wire.http2.header_blocks import HeaderBlocks
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.requests import MalformedHeaders, check_trailers
 from pydanube.wire.http2.server_exchanges import Exchanges, ServerApplication
-from pydanube.wire.http2.server_heads import head_builder
+from pydanube.wire.http2.server_heads import Peer, head_builder
 from pydanube.wire.http2.server_replies import ServerStream
 
 SKIPPED_RANGES_MAX: Final = 16
@@ -29,7 +29,7 @@ class ServerCodec(Exchanges):
         self,
         limits: Http2Limits,
         table: HandlerTable,
-        peer: str,
+        peer: Peer,
         application: ServerApplication,
         now_ms: int,
     ) -> None:

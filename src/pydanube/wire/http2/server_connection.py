@@ -12,7 +12,14 @@ from pydanube.wire.calls import HandlerTable
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode
 from pydanube.wire.http2.limits import KIB, Http2Limits
 from pydanube.wire.http2.server_calls import ServerCalls
-from pydanube.wire.http2.transports import configure, peer_name, speaks_http2, write_all
+from pydanube.wire.http2.server_heads import Peer
+from pydanube.wire.http2.transports import (
+    certificate_names,
+    configure,
+    peer_name,
+    speaks_http2,
+    write_all,
+)
 
 FAREWELL_MS: Final = 1_000
 FAREWELL_BYTES: Final = 1024 * KIB
@@ -58,8 +65,9 @@ class ServerConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self.peer, self.address = peer_name(self._transport)
+        peer = Peer(self.peer, certificate_names(self._transport))
         self._calls = ServerCalls(
-            self._limits, self._table, self.peer, self._scope, self._clock, self._flush_soon
+            self._limits, self._table, peer, self._scope, self._clock, self._flush_soon
         )
         self._codec = self._calls.codec
         configure(self._transport)

@@ -18,6 +18,13 @@ from pydanube.wire.http2.header_blocks import Field, encode_fields
 from pydanube.wire.http2.requests import RequestHead, read_request
 
 
+class Peer(Struct, frozen=True):
+    """Who is at the other end of a connection; the fields mean what they mean in a Call."""
+
+    name: str
+    certificate_names: tuple[str, ...] = ()
+
+
 class ServerHead(Struct, frozen=True, kw_only=True):
     """A request's call and its handler, or the answer it gets instead."""
 
@@ -34,14 +41,19 @@ class ServerHead(Struct, frozen=True, kw_only=True):
     """The header block of the answer, when no handler can give one."""
 
 
-def head_builder(table: HandlerTable, peer: str) -> Callable[[Sequence[Field]], ServerHead]:
+def head_builder(table: HandlerTable, peer: Peer) -> Callable[[Sequence[Field]], ServerHead]:
     """Return the function that makes heads for one connection."""
 
     def build(fields: Sequence[Field]) -> ServerHead:
         request = read_request(fields)
         path = request.path
         return ServerHead(
-            call=Call(path=path, peer=peer, metadata=request.metadata),
+            call=Call(
+                path=path,
+                peer=peer.name,
+                metadata=request.metadata,
+                certificate_names=peer.certificate_names,
+            ),
             is_grpc=request.is_grpc,
             timeout_ms=request.timeout_ms,
             encoding=request.encoding,

@@ -1,7 +1,7 @@
 """What both drivers need of an asyncio transport."""
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from pydanube.wire.http2.limits import KIB
 
@@ -10,6 +10,9 @@ _JOINED_BYTES_MAX: Final = 64 * KIB
 """Up to here one copy is cheaper than handing the kernel many pieces."""
 _PIECE_BYTES_MIN: Final = 4 * KIB
 """Pieces that are smaller on average are joined, however many there are."""
+
+_NAMES: Final = ("DNS", "URI")
+"""The kinds of other names in a certificate that may stand for a caller; addresses may not."""
 
 
 def configure(transport: asyncio.Transport) -> None:
@@ -40,3 +43,17 @@ def speaks_http2(transport: asyncio.Transport) -> bool:
     """Tell whether both ends agreed on HTTP/2; without TLS there is nothing to agree on."""
     tls = transport.get_extra_info("ssl_object")
     return tls is None or tls.selected_alpn_protocol() == "h2"
+
+
+def certificate_names(transport: asyncio.Transport) -> tuple[str, ...]:
+    """Return whom the peer's verified certificate names, its subject first; nobody without one."""
+    tls = transport.get_extra_info("ssl_object")
+    certificate: dict[str, Any] = {} if tls is None else tls.getpeercert() or {}
+    subject = [
+        value
+        for relative_name in certificate.get("subject", ())
+        for kind, value in relative_name
+        if kind == "commonName"
+    ]
+    others = [value for kind, value in certificate.get("subjectAltName", ()) if kind in _NAMES]
+    return tuple(dict.fromkeys((*subject, *others)))

@@ -15,6 +15,7 @@ from pydanube.wire.http2.frames import (
 )
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_codec import ServerCodec
+from pydanube.wire.http2.server_heads import Peer
 from tests.support.grpc_messages import frame_messages
 from tests.support.http2_peers import (
     HELLO,
@@ -42,7 +43,7 @@ class TalkServer(Recording):
         super().__init__(limits, greeted=False)
         table = HandlerTable()
         table.add_exchange(TALK, lambda requests, call: None)
-        self.codec = ServerCodec(limits, table, "ipv4:test:1", self, self.now_ms)
+        self.codec = ServerCodec(limits, table, Peer("ipv4:test:1"), self, self.now_ms)
         self.began = []
         self.unread = {}
         self.over = []
