@@ -21,6 +21,9 @@ from pydanube.schemas.limits import SchemaLimits
 Payloads = Any
 """A binary `pa.Array` or `pa.ChunkedArray`, or a sequence of bytes. Null rows are invalid."""
 
+ABSENT = "the payload is absent"
+"""Why a null row is invalid."""
+
 
 class Failure(Struct, frozen=True):
     """A payload that is not what the schema describes."""

@@ -33,5 +33,7 @@ class SchemaLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Largest count in a regular expression, nested counts multiplied."""
     payload_depth_max: _Positive = 100
     """Levels of a value that a recursive schema describes."""
+    visits_per_byte_max: _Positive = 100
+    """Parts of an Avro record to look at for each byte that it takes."""
     container_expansion_max: _Positive = 64 * 1024 * 1024
     """Bytes a compressed Avro container may grow to."""

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from pydanube.schemas.errors import InvalidSchema
 from pydanube.schemas.format import (
+    ABSENT,
     Change,
     Decoded,
     Failure,
@@ -17,8 +18,6 @@ from pydanube.schemas.format import (
     SchemaFormat,
     SchemaTools,
 )
-
-_NO_PAYLOAD = "the payload is absent"
 
 
 class _PrimitiveSchema(Schema):
@@ -101,7 +100,7 @@ class NumberSchema(_PrimitiveSchema):
         if pc.all(right, skip_nulls=False).as_py() is not False and not column.null_count:
             return []
         return [
-            Failure(row, _NO_PAYLOAD if length is None else f"{length} bytes are not 4 or 8")
+            Failure(row, ABSENT if length is None else f"{length} bytes are not 4 or 8")
             for row, length in enumerate(lengths.to_pylist())
             if length not in (4, 8)
         ]
@@ -164,12 +163,12 @@ def _binary(payloads: Payloads) -> pa.Array:
 
 def _absent(column: pa.Array) -> list[Failure]:
     rows = pc.indices_nonzero(column.is_null()).to_pylist()
-    return [Failure(row, _NO_PAYLOAD) for row in rows]
+    return [Failure(row, ABSENT) for row in rows]
 
 
 def _text_failure(row: int, payload: bytes | None) -> Failure | None:
     if payload is None:
-        return Failure(row, _NO_PAYLOAD)
+        return Failure(row, ABSENT)
     try:
         payload.decode()
     except UnicodeDecodeError as error:

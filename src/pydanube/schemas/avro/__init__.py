@@ -1,0 +1,1 @@
+"""Avro: bare datums and object container files."""

@@ -1,0 +1,1 @@
+"""JSON Schema: payloads of JSON text."""
