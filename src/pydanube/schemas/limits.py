@@ -29,10 +29,16 @@ class SchemaLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """`$ref`s of a JSON Schema; named types used by an Avro schema or a Protobuf file."""
     pattern_chars_max: _Positive = 1_000
     """Characters of a regular expression."""
-    pattern_repeat_max: _Positive = 1_000
-    """Largest count in a regular expression, nested counts multiplied."""
+    pattern_program_bytes_max: _Positive = 1 << 20
+    """Bytes of a compiled regular expression; large counts and classes make it grow."""
+    pattern_steps_max: _Positive = 10_000
+    """Steps back while a regular expression with look-around or back references is matched."""
+    expansion_max: _Positive = 20_000
+    """Parts of a JSON Schema after each `$ref` has been replaced by what it names."""
     payload_depth_max: _Positive = 100
     """Levels of a value that a recursive schema describes."""
+    recursion_work_max: _Positive = 1_000_000
+    """Comparisons one value may cause under a recursive JSON Schema with alternatives."""
     visits_per_byte_max: _Positive = 100
     """Parts of an Avro record to look at for each byte that it takes."""
     container_expansion_max: _Positive = 64 * 1024 * 1024

@@ -1,6 +1,5 @@
 """Defaults of fields, which Avro writes in JSON."""
 
-
 from pydanube.schemas.avro.types import (
     Array,
     AvroType,

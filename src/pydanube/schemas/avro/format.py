@@ -199,7 +199,7 @@ def _writer_of(container: Container, reader: AvroSchema) -> AvroSchema:
 def _decode(reader: AvroSchema, writer: AvroSchema, payloads: Sequence[bytes | None]) -> Decoded:
     columns = reader.columns()
     walk = compile_walk(writer.type, writer.limits.payload_depth_max)
-    written_as = writer.decoder_schema()
+    written_as = None if writer.fingerprint == reader.fingerprint else writer.decoder_schema()
     values: list[Datum] = []
     failures: list[Failure] = []
     for row, payload in enumerate(payloads):

@@ -1,0 +1,42 @@
+"""Does one JSON Schema allow everything another one allows?"""
+
+from typing import Literal, TypeAlias
+
+import jsonschema_rs
+
+from pydanube.schemas.json_schema.document import Subschema
+from pydanube.schemas.limits import SchemaLimits
+
+Containment: TypeAlias = Literal["yes", "no", "unknown"]
+
+_NODES_MAX = 5_000
+"""Canonical forms of larger schemas may take seconds, in one step that cannot be ended."""
+
+
+def pattern_options(limits: SchemaLimits) -> jsonschema_rs.FancyRegexOptions:
+    """Return options under which every pattern ends, whatever it is matched with."""
+    return jsonschema_rs.FancyRegexOptions(
+        backtrack_limit=limits.pattern_steps_max,
+        size_limit=limits.pattern_program_bytes_max,
+        dfa_size_limit=limits.pattern_program_bytes_max,
+    )
+
+
+def contains(
+    reader: Subschema, writer: Subschema, size: int, limits: SchemaLimits
+) -> tuple[Containment, str]:
+    """Return whether `reader` allows all that `writer` allows, and why that is unknown if so."""
+    if size > _NODES_MAX:
+        return "unknown", f"the schemas have more than {_NODES_MAX} parts"
+    options = pattern_options(limits)
+    try:
+        outer = jsonschema_rs.canonicalize(reader, pattern_options=options, offline=True)
+        inner = jsonschema_rs.canonicalize(writer, pattern_options=options, offline=True)
+        answer = outer.covers(inner)
+    except (ValueError, TypeError) as error:
+        return "unknown", str(error).splitlines()[0]
+    if answer == jsonschema_rs.canonical.Containment.YES:
+        return "yes", ""
+    if answer == jsonschema_rs.canonical.Containment.NO:
+        return "no", ""
+    return "unknown", "patterns, recursion or combinations that cannot be compared"
