@@ -1,0 +1,1 @@
+"""Protocol Buffers: payloads are one message in its binary form."""
