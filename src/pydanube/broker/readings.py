@@ -15,11 +15,14 @@ def topic_readings(topics: TopicManager, now_ms: int) -> Iterator[TopicReading]:
             reliable=topic.is_reliable,
             active_producers=len(topic.live_producers(now_ms)),
             active_consumers=topic.active_consumers,
-            subscriptions=[_reading(each) for each in topic.subscriptions.values()],
+            subscriptions=[
+                _reading(each, hold_lapsed=topic.leases.has_lapsed(each.name))
+                for each in topic.subscriptions.values()
+            ],
         )
 
 
-def _reading(subscription: Subscription) -> SubscriptionReading:
+def _reading(subscription: Subscription, *, hold_lapsed: bool) -> SubscriptionReading:
     return SubscriptionReading(
         name=subscription.name,
         active_consumers=subscription.active_consumers,
@@ -27,4 +30,5 @@ def _reading(subscription: Subscription) -> SubscriptionReading:
         pending_redelivery=subscription.waiting_count,
         blocked=subscription.blocked_count,
         delayed=subscription.delayed_count,
+        hold_lapsed=hold_lapsed,
     )

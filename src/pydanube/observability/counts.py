@@ -21,6 +21,7 @@ class SubscriptionReading(Struct, frozen=True, kw_only=True):
     pending_redelivery: int
     blocked: int
     delayed: int = 0
+    hold_lapsed: bool = False
 
 
 class TopicReading(Struct, frozen=True, kw_only=True):
@@ -55,7 +56,7 @@ class SubscriptionMetrics:
         "dead_letters",
         "expired",
     )
-    GAUGES = ("active_consumers", "lag", "pending_redelivery", "blocked", "delayed")
+    GAUGES = ("active_consumers", "lag", "pending_redelivery", "blocked", "delayed", "hold_lapsed")
 
     def __init__(self, wake_ups: WakeUps, *, own_series: bool) -> None:
         self.messages_out = 0
@@ -71,6 +72,7 @@ class SubscriptionMetrics:
         self.pending_redelivery = 0
         self.blocked = 0
         self.delayed = 0
+        self.hold_lapsed = 0
         self.expired = 0
         self.own_series = own_series
         self.poison_policy = "Block"
@@ -111,6 +113,7 @@ class SubscriptionMetrics:
         self.pending_redelivery = reading.pending_redelivery
         self.blocked = reading.blocked
         self.delayed = reading.delayed
+        self.hold_lapsed = int(reading.hold_lapsed)
 
 
 class TopicMetrics:

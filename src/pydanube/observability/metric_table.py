@@ -150,6 +150,12 @@ SUBSCRIPTION_METRICS: Mapping[str, Metric] = {
     "delayed": _subscription(
         "subscription_delayed", "gauge", "Messages known to wait for their own time."
     ),
+    "hold_lapsed": _subscription(
+        "subscription_hold_lapsed",
+        "gauge",
+        "1 when a leased cursor was not advanced in time: it keeps no history back any more. "
+        "PyDanube's own.",
+    ),
     "expired": _subscription(
         "subscription_expired_total",
         "counter",

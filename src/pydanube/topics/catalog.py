@@ -18,6 +18,7 @@ from pydanube.model.policies import (
     Policies,
     SubscriptionType,
 )
+from pydanube.topics.leases import Lease
 
 AccessMode = Literal["Shared", "Exclusive"]
 
@@ -55,6 +56,8 @@ class SubscriptionRecord(Struct, frozen=True, kw_only=True):
     kind: SubscriptionType
     start: int
     """Where it began: the first offset it was to see."""
+    lease: Lease | None = None
+    """Of a cursor that somebody holds."""
 
 
 class ConsumerRecord(Struct, frozen=True, kw_only=True):
@@ -191,6 +194,10 @@ class Catalog:
     def subscriptions(self, topic: str) -> Iterator[tuple[str, SubscriptionRecord]]:
         """Return the name and record of every subscription of a topic."""
         return self._records(keys.subscriptions(topic), SubscriptionRecord)
+
+    def subscription(self, topic: str, name: str) -> SubscriptionRecord | None:
+        """Return the record of one subscription."""
+        return self._read(keys.subscription(topic, name), SubscriptionRecord)
 
     async def put_subscription(self, topic: str, name: str, record: SubscriptionRecord) -> None:
         """Know a subscription."""

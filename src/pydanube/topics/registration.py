@@ -53,6 +53,7 @@ from pydanube.topics.errors import (
     TooManyConsumers,
     TooManyProducers,
 )
+from pydanube.topics.leases import Lease
 from pydanube.topics.manager import TopicManager, TopicRequest
 from pydanube.topics.named_locks import NamedLocks
 from pydanube.topics.positions import start_offset
@@ -112,6 +113,8 @@ class Registration:
     def _restore_subscription(self, topic: Topic, name: str, record: SubscriptionRecord) -> None:
         seen_end = topic.log.durable_end if topic.log is not None else Offset(0)
         subscription = self._add_subscription(topic, name, record, seen_end)
+        if record.lease is not None:
+            topic.leases.restore(name, record.lease)
         subscription.idle_since_ms = self._clock.monotonic_ms()
         for consumer_name, known in self._catalog.consumers(topic.name, name):
             consumer = Consumer(known.id, consumer_name, known.filters)
@@ -328,10 +331,15 @@ class Registration:
             )
 
     async def _create_subscription(
-        self, topic: Topic, name: str, kind: SubscriptionType, start: int
+        self,
+        topic: Topic,
+        name: str,
+        kind: SubscriptionType,
+        start: int,
+        lease: Lease | None = None,
     ) -> Subscription:
         subscription_id = SubscriptionId(await self._catalog.subscription_ids.take())
-        record = SubscriptionRecord(id=subscription_id, kind=kind, start=start)
+        record = SubscriptionRecord(id=subscription_id, kind=kind, start=start, lease=lease)
         await self._catalog.put_subscription(topic.name, name, record)
         return self._add_subscription(topic, name, record, Offset(0))
 
@@ -360,7 +368,9 @@ class Registration:
         assert topic.log is not None
         return topic.log, subscription
 
-    async def create_cursor(self, topic_name: str, name: str, position: Offset) -> Subscription:
+    async def create_cursor(
+        self, topic_name: str, name: str, position: Offset, lease: Lease | None = None
+    ) -> Subscription:
         """Create a subscription without consumers; AlreadyExists if there is one."""
         self._reliable(topic_name)
         check_client_name("subscription", name)
@@ -369,7 +379,24 @@ class Registration:
             if name in topic.subscriptions:
                 raise AlreadyExists(f"topic {topic_name} has a subscription {name} already")
             self._check_room(topic, None, name, None)
-            return await self._create_subscription(topic, name, "Exclusive", position)
+            created = await self._create_subscription(topic, name, "Exclusive", position, lease)
+            if lease is not None:
+                topic.leases.begin(name, lease)
+            return created
+
+    async def lease_cursor(self, topic_name: str, name: str, lease: Lease) -> Subscription:
+        """Give a cursor to its newest holder, durably; earlier ones can advance it no more."""
+        self.subscription(topic_name, name)
+        async with self._locks.hold(topic_name):
+            _, subscription = self.subscription(topic_name, name)
+            await self._store_lease(topic_name, name, lease)
+            self._topics.get(topic_name).leases.begin(name, lease)
+            return subscription
+
+    async def _store_lease(self, topic_name: str, name: str, lease: Lease) -> None:
+        record = self._catalog.subscription(topic_name, name)
+        assert record is not None, "a subscription is in the catalogue before it is served"
+        await self._catalog.put_subscription(topic_name, name, structs.replace(record, lease=lease))
 
     async def seek(self, topic_name: str, name: str, position: Offset) -> Subscription:
         """Move a subscription; returns once that is durable. Its consumers go on from there."""
@@ -615,6 +642,9 @@ class Registration:
 
     async def _sweep_topic(self, topic: Topic, now_ms: int) -> None:
         topic.forget_idle_producers()
+        for name, lease in topic.leases.outdated():
+            await self._store_lease(topic.name, name, lease)
+            topic.leases.stored(name, lease)
         for subscription in list(topic.subscriptions.values()):
             if not topic.is_reliable and _is_idle(subscription, now_ms):
                 await self._delete_subscription(topic, subscription)

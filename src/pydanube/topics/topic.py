@@ -31,6 +31,7 @@ from pydanube.topics.catalog import TopicRecord
 from pydanube.topics.errors import MessageTooLarge
 from pydanube.topics.expiry import first_unexpired
 from pydanube.topics.gathering import Gatherer, Published
+from pydanube.topics.leases import CursorLeases
 from pydanube.topics.lifecycle import Step, TopicState, next_state
 from pydanube.topics.limits import Throttle
 from pydanube.topics.producer import Producer
@@ -76,6 +77,7 @@ class Topic:
         self.producers: dict[str, Producer] = {}
         self.exclusive_producer: Producer | None = None
         self.subscriptions: dict[str, Subscription] = {}
+        self.leases = CursorLeases(context.clock)
         self.log: TopicLog | None = None
         self._context = context
         self._state = TopicState.ACTIVE
@@ -105,7 +107,12 @@ class Topic:
         policies = self.policies
         held_from = None
         if policies.retention_waits_for_subscriptions is not False:
-            held_from = min((each.cursor for each in self.subscriptions.values()), default=None)
+            holding = (
+                each.cursor
+                for each in self.subscriptions.values()
+                if self.leases.holds(each.name) or each.active_consumers
+            )
+            held_from = min(holding, default=None)
         return RetentionRule(
             time_ms=policies.retention_ms, bytes_max=policies.retention_bytes, held_from=held_from
         )
@@ -293,11 +300,11 @@ class Topic:
         latency_ms = self._context.clock.monotonic_ms() - started_ms
         self._context.observer.published(batch.count, batch.payload_bytes, latency_ms)
 
-    async def last_batch(self, producer: str) -> LastBatch | None:
+    async def last_batch(self, producer: str, session: int | None = None) -> LastBatch | None:
         """Return the latest numbered batch of a producer, once it is durable; None if none is."""
         if self.log is None:
             raise InvalidRequest(f"topic {self.name} is not reliable; it remembers no sequences")
-        key = sequence_key(producer)
+        key = sequence_key(producer, session)
         known = self.log.last_batch(key)
         if known is not None:
             durable: asyncio.Future[DanubeError | None] = asyncio.get_running_loop().create_future()
@@ -367,6 +374,7 @@ class Topic:
         """Stop serving a subscription."""
         self.subscriptions.pop(name).close(Unavailable(f"subscription {name} has been deleted"))
         del self._settings[name]
+        self.leases.remove(name)
 
     @property
     def active_consumers(self) -> int:
@@ -388,6 +396,7 @@ class Topic:
         """Settle what has outlived its time, whoever is there; to be called now and then."""
         for subscription in self.subscriptions.values():
             subscription.check_clock()
+        self._tell_lapsed_holds()
         ttl_ms = self.message_ttl_ms()
         if self.log is None or ttl_ms is None:
             return
@@ -400,6 +409,16 @@ class Topic:
                 subscription.expire_below(reached)
         except DanubeError as error:
             _log.warning("messages not expired; tried again soon", topic=self.name, cause=error)
+
+    def _tell_lapsed_holds(self) -> None:
+        for name, lease in self.leases.newly_lapsed():
+            _log.warning(
+                "a cursor that nobody has advanced holds history no longer; retention goes past it",
+                topic=self.name,
+                subscription=name,
+                holder=lease.holder,
+                ttl_ms=lease.ttl_ms,
+            )
 
     # The end.
 

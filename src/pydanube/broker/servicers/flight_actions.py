@@ -1,28 +1,27 @@
-"""Flight's DoAction: frontiers, cursors, sequences, for tools and pipelines."""
+"""Flight's DoAction: frontiers, times, cursors, sequences, for tools and pipelines."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from pydanube.broker.servicers.flight_plan import log_of, mean_row_bytes, position_of, topic_id
-from pydanube.errors import DanubeError, InvalidRequest
-from pydanube.model.ids import Offset
+from pydanube.broker.servicers.flight_cursors import FlightCursors
+from pydanube.broker.servicers.flight_plan import log_of, mean_row_bytes, topic_id
+from pydanube.broker.servicers.flight_topics import chosen_topics
+from pydanube.errors import InvalidRequest
 from pydanube.runtime.clock import Clock
-from pydanube.runtime.tasks import TaskScope, carry_through
-from pydanube.storage.topic_log import TopicLog
-from pydanube.subscriptions.subscription import Subscription
+from pydanube.runtime.tasks import TaskScope
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.positions import offset_at
 from pydanube.topics.registration import Registration
 from pydanube.topics.topic import Topic
 from pydanube.wire.flight.descriptors import (
-    CursorAction,
-    CursorAnswer,
     FrontierAction,
+    OffsetsAction,
     ProducerAction,
     ProducerAnswer,
     TopicFrontier,
+    TopicOffset,
     decode,
     encode,
 )
@@ -32,19 +31,21 @@ _Action = Callable[[bytes], Awaitable[bytes]]
 
 
 class FlightActions:
-    """Carries out actions by name. What changes something is finished even if its caller goes."""
+    """Carries out actions by name."""
 
     def __init__(self, topics: TopicManager, registration: Registration, clock: Clock) -> None:
         self._topics = topics
-        self._registration = registration
         self._clock = clock
+        cursors = FlightCursors(topics, registration, clock)
         self._actions: Mapping[str, _Action] = {
             "frontier": self._frontier,
-            "cursor.create": self._create_cursor,
-            "cursor.advance": self._advance_cursor,
-            "cursor.get": self._get_cursor,
+            "offsets": self._offsets,
+            "cursor.create": cursors.create,
+            "cursor.lease": cursors.lease,
+            "cursor.advance": cursors.advance,
+            "cursor.get": cursors.get,
             "producer": self._producer,
-            "seek": self._seek,
+            "seek": cursors.seek,
         }
         assert self._actions.keys() == ACTIONS.keys(), "an action is not listed, or not served"
 
@@ -55,13 +56,15 @@ class FlightActions:
             raise InvalidRequest(f"there is no action {name[:64]!r}, only {', '.join(ACTIONS)}")
         return await action(body)
 
-    # Frontiers.
+    # Frontiers and times.
 
     async def _frontier(self, body: bytes) -> bytes:
         action = decode(FrontierAction, body, "the body of frontier")
-        topics = [topic for name in action.topics for topic in self._physical(name)]
+        topics = chosen_topics(self._topics, action.topics, action.pattern)
         if action.wait_ms and not any(_has_more(topic, action.after) for topic in topics):
             await self._wait_for_more(topics, action)
+            if action.pattern is not None:
+                topics = chosen_topics(self._topics, (), action.pattern)
         answers = {}
         for topic in topics:
             log = log_of(topic)
@@ -73,13 +76,6 @@ class FlightActions:
                 mean_row_bytes=row_bytes,
             )
         return msgspec.json.encode({"topics": answers})
-
-    def _physical(self, name: str) -> list[Topic]:
-        names = self._topics.partitions(name) or [name]
-        topics = [self._topics.get(each) for each in names]
-        for topic in topics:
-            log_of(topic)
-        return topics
 
     async def _wait_for_more(self, topics: list[Topic], action: FrontierAction) -> None:
         """Return when one topic has more than the caller knows, is closed, or time is up."""
@@ -101,61 +97,26 @@ class FlightActions:
             timer.cancel()
             await scope.close()
 
-    # Cursors.
-
-    async def _get_cursor(self, body: bytes) -> bytes:
-        action = decode(CursorAction, body, "the body of cursor.get")
-        log, subscription = self._registration.subscription(action.topic, action.subscription)
-        return _cursor_answer(action, log, subscription)
-
-    async def _create_cursor(self, body: bytes) -> bytes:
-        action = decode(CursorAction, body, "the body of cursor.create")
-        log = log_of(self._topics.get(action.topic))
-        position = await self._position(log, action)
-        creating = self._registration.create_cursor(action.topic, action.subscription, position)
-        subscription = await carry_through(creating)
-        return _cursor_answer(action, log, subscription)
-
-    async def _advance_cursor(self, body: bytes) -> bytes:
-        action = decode(CursorAction, body, "the body of cursor.advance")
-        log, subscription = self._registration.subscription(action.topic, action.subscription)
-        position = await self._position(log, action)
-        durable: asyncio.Future[DanubeError | None] = asyncio.get_running_loop().create_future()
-        subscription.advance(position, durable.set_result)
-        error = await durable
-        if error is not None:
-            raise error
-        return _cursor_answer(action, log, subscription)
-
-    async def _seek(self, body: bytes) -> bytes:
-        action = decode(CursorAction, body, "the body of seek")
-        log, _ = self._registration.subscription(action.topic, action.subscription)
-        position = await self._position(log, action)
-        seeking = self._registration.seek(action.topic, action.subscription, position)
-        subscription = await carry_through(seeking)
-        return _cursor_answer(action, log, subscription)
-
-    async def _position(self, log: TopicLog, action: CursorAction) -> Offset:
-        if (action.position is None) == (action.time_ms is None):
-            raise InvalidRequest(
-                "give either a position (an offset, earliest or latest) or a time_ms"
+    async def _offsets(self, body: bytes) -> bytes:
+        action = decode(OffsetsAction, body, "the body of offsets")
+        answers = {}
+        for topic in chosen_topics(self._topics, action.topics, action.pattern):
+            log = log_of(topic)
+            offset = await offset_at(log, action.time_ms)
+            answers[topic.name] = TopicOffset(
+                id=topic_id(topic),
+                offset=offset,
+                earliest=log.first_offset,
+                frontier=log.durable_end,
             )
-        if action.time_ms is not None:
-            return await offset_at(log, action.time_ms)
-        assert action.position is not None
-        position = position_of(log, action.position)
-        if not log.first_offset <= position <= log.durable_end:
-            raise InvalidRequest(
-                f"topic {action.topic} has offsets {log.first_offset} to before "
-                f"{log.durable_end}; position {position} is none, nor the next one"
-            )
-        return position
+        return msgspec.json.encode({"topics": answers})
 
     # Producers.
 
     async def _producer(self, body: bytes) -> bytes:
         action = decode(ProducerAction, body, "the body of producer")
-        last = await self._topics.get(action.topic).last_batch(action.producer)
+        topic = self._topics.get(action.topic)
+        last = await topic.last_batch(action.producer, action.session)
         if last is None:
             return encode(ProducerAnswer())
         return encode(
@@ -171,14 +132,3 @@ class FlightActions:
 
 def _has_more(topic: Topic, after: Mapping[str, int]) -> bool:
     return topic.frontier.value > after.get(topic.name, 0)
-
-
-def _cursor_answer(action: CursorAction, log: TopicLog, subscription: Subscription) -> bytes:
-    return encode(
-        CursorAnswer(
-            topic=action.topic,
-            subscription=action.subscription,
-            position=subscription.cursor,
-            frontier=log.durable_end,
-        )
-    )

@@ -41,15 +41,31 @@ def check_id(topic: Topic, expected: str | None) -> None:
         )
 
 
+class Bounds(Struct, frozen=True):
+    """What a topic had at the moment a plan was made."""
+
+    first: Offset
+    end: Offset
+
+    def of(self, position: Position) -> Offset:
+        """Return the offset a position names; it need not exist."""
+        match position:
+            case "earliest":
+                return self.first
+            case "latest":
+                return self.end
+            case offset:
+                return Offset(offset)
+
+
+def bounds_of(log: TopicLog) -> Bounds:
+    """Return what a topic has now."""
+    return Bounds(log.first_offset, log.durable_end)
+
+
 def position_of(log: TopicLog, position: Position) -> Offset:
     """Return the offset a position names; it need not exist."""
-    match position:
-        case "earliest":
-            return log.first_offset
-        case "latest":
-            return log.durable_end
-        case offset:
-            return Offset(offset)
+    return bounds_of(log).of(position)
 
 
 def check_range(topic: Topic, start: int, end: int) -> tuple[Offset, Offset]:
@@ -67,23 +83,24 @@ def check_range(topic: Topic, start: int, end: int) -> tuple[Offset, Offset]:
 
 
 async def planned_range(
-    topic: Topic, command: PlanCommand, *, partitioned: bool
+    topic: Topic, bounds: Bounds, command: PlanCommand, *, several: bool
 ) -> tuple[Offset, Offset] | None:
     """Return what a command wants of one topic; None if it leaves the topic out."""
     log = log_of(topic)
     if command.ranges is not None:
         wanted = command.ranges.get(topic.name)
         return None if wanted is None else check_range(topic, *wanted)
-    if partitioned and (isinstance(command.from_, int) or isinstance(command.to, int)):
+    if several and (isinstance(command.from_, int) or isinstance(command.to, int)):
         raise InvalidRequest(
-            f"topic {command.topic} has partitions, and each has offsets of its own; give them as "
-            'ranges, such as {"' + topic.name + '": [0, 100]}'
+            f"{command.topic or command.pattern} has partitions or stands for several topics, and "
+            "each has offsets of its own; give them as ranges, such as "
+            '{"' + topic.name + '": [0, 100]}'
         )
-    start, end = position_of(log, command.from_), position_of(log, command.to)
+    start, end = bounds.of(command.from_), bounds.of(command.to)
     if command.from_time_ms is not None:
-        start = await offset_at(log, command.from_time_ms)
+        start = min(await offset_at(log, command.from_time_ms), bounds.end)
     if command.to_time_ms is not None:
-        end = max(start, await offset_at(log, command.to_time_ms))
+        end = min(max(start, await offset_at(log, command.to_time_ms)), bounds.end)
     return check_range(topic, start, end)
 
 
@@ -95,7 +112,7 @@ def check_command(command: PlanCommand, names: list[str]) -> None:
         raise InvalidRequest("give either ranges, or from and to")
     for name in command.ranges or ():
         if name not in names:
-            raise NotFound(f"topic {command.topic} has no partition {name}")
+            raise NotFound(f"topic {command.topic or command.pattern} has no partition {name}")
 
 
 def segments_of(log: TopicLog) -> Sequence[SegmentEntry]:
@@ -107,6 +124,10 @@ async def mean_row_bytes(log: TopicLog) -> int:
     """Return about how many bytes a message takes, judged by the last batch there is."""
     if log.durable_end <= log.first_offset:
         return _ROW_BYTES_GUESS
+    segments = segments_of(log)
+    if segments and segments[-1].end == log.durable_end and segments[-1].rows:
+        # The catalogue knows, so that idle callers do not read the segment store for ever.
+        return max(1, segments[-1].raw_bytes // segments[-1].rows)
     last = Offset(log.durable_end - 1)
     pieces = log.read_cached(last, log.durable_end) or await log.read(last, log.durable_end)
     if not pieces:

@@ -1,10 +1,11 @@
 """Flight for readers: which topics there are, how to read a range of one, and the reading."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import pairwise
 
 from pydanube.broker.servicers.flight_plan import (
     PlannedPiece,
+    bounds_of,
     check_command,
     check_id,
     check_range,
@@ -16,6 +17,7 @@ from pydanube.broker.servicers.flight_plan import (
     segments_of,
     topic_id,
 )
+from pydanube.broker.servicers.flight_topics import chosen_topics, physical_topics
 from pydanube.broker.servicers.pieces import read_pieces
 from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.ids import Offset
@@ -112,38 +114,48 @@ class FlightReading:
         with refusals():
             descriptor = read_descriptor(data)
             command = command_of(PlanCommand, descriptor, "plan a read")
-            topics = self._physical(command.topic)
-            names = [topic.name for topic in topics]
-            check_command(command, names)
-            partitioned = names != [command.topic]
-            endpoints: list[Endpoint] = []
-            rows = size = 0
-            for topic in topics:
-                wanted = await planned_range(topic, command, partitioned=partitioned)
-                if wanted is None:
-                    continue
-                log = log_of(topic)
-                row_bytes = await mean_row_bytes(log)
-                pieces = plan_pieces(*wanted, row_bytes, command.piece_bytes, segments_of(log))
-                endpoints += [self._endpoint(topic, piece) for piece in pieces]
-                rows += sum(piece.rows for piece in pieces)
-                size += sum(piece.bytes for piece in pieces)
-            return write_flight_info(
-                FlightInfo(
-                    schema=SCHEMA_MESSAGE,
-                    descriptor=descriptor,
-                    endpoints=endpoints,
-                    total_records=rows,
-                    total_bytes=size,
-                    ordered=not partitioned,
-                    app_metadata=_notes(command.topic, topics),
-                )
-            )
+            names = [] if command.topic is None else [command.topic]
+            topics = chosen_topics(self._topics, names, command.pattern)
+            return write_flight_info(await self._plan(descriptor, command, topics))
+
+    async def _plan(
+        self, descriptor: Descriptor, command: PlanCommand, topics: list[Topic]
+    ) -> FlightInfo:
+        names = [topic.name for topic in topics]
+        check_command(command, names)
+        several = names != [command.topic]
+        # All at one moment, before anything is waited for.
+        bounds = [bounds_of(log_of(topic)) for topic in topics]
+        planned: dict[str, tuple[int, int]] = {}
+        endpoints: list[Endpoint] = []
+        rows = size = 0
+        for topic, bound in zip(topics, bounds, strict=True):
+            wanted = await planned_range(topic, bound, command, several=several)
+            if wanted is None:
+                continue
+            planned[topic.name] = wanted
+            log = log_of(topic)
+            row_bytes = await mean_row_bytes(log)
+            pieces = plan_pieces(*wanted, row_bytes, command.piece_bytes, segments_of(log))
+            endpoints += [self._endpoint(topic, piece) for piece in pieces]
+            rows += sum(piece.rows for piece in pieces)
+            size += sum(piece.bytes for piece in pieces)
+        return FlightInfo(
+            schema=SCHEMA_MESSAGE,
+            descriptor=descriptor,
+            endpoints=endpoints,
+            total_records=rows,
+            total_bytes=size,
+            ordered=not several,
+            app_metadata=_notes(command.topic or command.pattern or "", topics, planned),
+        )
 
     async def get_schema(self, data: bytes, call: Call) -> bytes:
         """Return the schema of a topic; all topics have the same."""
         with refusals():
-            self._physical(command_of(PlanCommand, read_descriptor(data), "get a schema").topic)
+            command = command_of(PlanCommand, read_descriptor(data), "get a schema")
+            if command.topic is not None:
+                physical_topics(self._topics, command.topic)
             return write_schema_result(SCHEMA_MESSAGE)
 
     async def do_get(self, data: bytes, call: Call) -> Groups:
@@ -180,10 +192,6 @@ class FlightReading:
             if group:
                 yield group
 
-    def _physical(self, name: str) -> list[Topic]:
-        names = self._topics.partitions(name) or [name]
-        return [self._topics.get(each) for each in names]
-
     def _endpoint(self, topic: Topic, piece: PlannedPiece) -> Endpoint:
         notes = PieceNotes(
             topic=topic.name,
@@ -214,11 +222,16 @@ def _base_of(name: str) -> str:
     return name if split is None else split[0]
 
 
-def _notes(name: str, topics: Sequence[Topic]) -> bytes:
+def _notes(
+    name: str, topics: Sequence[Topic], planned: Mapping[str, tuple[int, int]] | None = None
+) -> bytes:
+    ranges = dict(planned or {})
     return encode(
         TopicNotes(
             topic=name,
-            dispatch="reliable" if topics[0].is_reliable else "non_reliable",
+            dispatch="reliable" if all(topic.is_reliable for topic in topics) else "non_reliable",
             partitions=[topic.name for topic in topics],
+            ids={topic.name: topic_id(topic) for topic in topics if topic.name in ranges},
+            ranges=ranges,
         )
     )

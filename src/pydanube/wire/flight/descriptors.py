@@ -26,6 +26,7 @@ TOPICS_MAX = 1_000
 WAIT_MS_MAX = 60_000
 PIECE_BYTES = 64 * 1024 * 1024
 
+TopicNames = Annotated[list[str], Meta(max_length=TOPICS_MAX)]
 Ranges = Annotated[list[OffsetRange], Meta(max_length=RANGES_MAX)]
 
 
@@ -86,7 +87,10 @@ class Ticket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 class PlanCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The command of GetFlightInfo's descriptor. A path of one topic name is its `topic`."""
 
-    topic: str
+    topic: str | None = None
+    """A topic, or the base of a partitioned one."""
+    pattern: str | None = None
+    """Instead of a topic: a regular expression over whole names, of partitioned topics the base."""
     from_: Position = field(default="earliest", name="from")
     to: Position = "latest"
     from_time_ms: Milliseconds | None = None
@@ -158,8 +162,10 @@ class AcksDurable(Struct, frozen=True, kw_only=True):
 class FrontierAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `frontier`."""
 
-    topics: Annotated[list[str], Meta(min_length=1, max_length=TOPICS_MAX)]
+    topics: TopicNames = []
     """Topics, or bases of partitioned topics."""
+    pattern: str | None = None
+    """Instead of topics: as in a plan."""
     after: dict[str, OffsetNumber] = {}
     """What the caller knows; with `wait_ms`, the answer waits until one topic has more."""
     wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = 0
@@ -174,23 +180,65 @@ class TopicFrontier(Struct, frozen=True, kw_only=True):
     mean_row_bytes: int
 
 
-class CursorAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of `cursor.create`, `cursor.advance`, `cursor.get` and `seek`."""
+class OffsetsAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `offsets`."""
 
-    topic: str
+    topics: TopicNames = []
+    """Topics, or bases of partitioned topics."""
+    pattern: str | None = None
+    """Instead of topics: as in a plan."""
+    time_ms: Milliseconds
+
+
+class TopicOffset(Struct, frozen=True, kw_only=True):
+    """One topic of the answer: the first message of that time or later, or the next one."""
+
+    id: str
+    offset: int
+    earliest: int
+    frontier: int
+
+
+class CursorAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `cursor.create`, `.lease`, `.advance`, `.get`, and of `seek`.
+
+    Of the fields that say where it is about, one is given: `topic`, `topics` or `positions`.
+    """
+
     subscription: str
+    topic: str | None = None
+    """A topic or one partition; the base of a partitioned topic means all its partitions."""
+    topics: TopicNames = []
+    positions: Annotated[dict[str, Position], Meta(max_length=TOPICS_MAX)] | None = None
+    """A vector: by topic or partition, where its cursor shall be."""
     position: Position | None = None
+    """Of every topic; an offset of one topic only."""
     time_ms: Milliseconds | None = None
     """Instead of a position: the first message of that time or later."""
+    existing: Literal["refuse", "keep"] = "refuse"
+    """Of `cursor.create`: whether cursors that are there stay as they are."""
+    holder: str | None = None
+    """Who holds the cursor: nobody else can advance it, until another one takes the lease."""
+    ttl_ms: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    """Of the lease: how long history is held while the cursor is not advanced."""
+    hold: bool = True
+    """Of the lease: whether history the cursor has not passed is held."""
 
 
-class CursorAnswer(Struct, frozen=True, kw_only=True):
+class CursorAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a cursor stands: everything below is settled."""
 
     topic: str
     subscription: str
     position: int
     frontier: int
+    id: str
+    """Of the topic."""
+    earliest: int
+    holder: str | None = None
+    ttl_ms: int | None = None
+    holds: bool
+    """Whether history from `position` on stays because of it."""
 
 
 class ProducerAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,6 +246,8 @@ class ProducerAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     topic: str
     producer: str
+    session: SequenceNumber | None = None
+    """As in the DoPut: each life of a producer counts for itself."""
 
 
 class ProducerAnswer(Struct, frozen=True, kw_only=True):
@@ -213,13 +263,18 @@ class ProducerAnswer(Struct, frozen=True, kw_only=True):
 # What topics tell of themselves.
 
 
-class TopicNotes(Struct, frozen=True, kw_only=True):
+class TopicNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The app_metadata of a FlightInfo."""
 
     topic: str
+    """As it was asked for; a pattern for many."""
     dispatch: Literal["reliable", "non_reliable"]
     partitions: list[str]
     """The physical topics; the topic itself if it has no partitions."""
+    ids: dict[str, str] = {}
+    """Of a plan: the id of each of them that is read."""
+    ranges: dict[str, OffsetRange] = {}
+    """Of a plan: what is read of each, fixed at one moment."""
 
 
 class PieceNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -22,7 +22,9 @@ EXCHANGES = (HANDSHAKE, DO_PUT, DO_EXCHANGE)
 ACTIONS: Mapping[str, str] = MappingProxyType(
     {
         "frontier": "Where topics begin and end; waits for more if asked to.",
-        "cursor.create": "Create a named cursor on a topic: a subscription without consumers.",
+        "offsets": "The first offsets of a time, of one topic or many.",
+        "cursor.create": "Create a named cursor on topics: a subscription without consumers.",
+        "cursor.lease": "Take a cursor over, or renew its lease.",
         "cursor.advance": "Move a cursor forward, durably.",
         "cursor.get": "Tell where a cursor or subscription stands.",
         "producer": "Tell the last sequence a producer has stored on a topic.",
