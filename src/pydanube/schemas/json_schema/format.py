@@ -152,7 +152,11 @@ def _incompatibilities(writer: JsonSchema, reader: JsonSchema) -> list[Incompati
         return comparison.faults
     if answer == "no":
         return [Incompatibility("", "not_contained", "allows values", "does not allow all of them")]
-    return [Incompatibility("", "containment_unknown", f"cannot be compared: {reason}", "")]
+    return [
+        Incompatibility(
+            "", "containment_unknown", "may write values", f"may refuse some of them: {reason}"
+        )
+    ]
 
 
 def _nests_deeper(value: Json, levels: int) -> bool:

@@ -102,8 +102,11 @@ def _field_faults(path: str, writer: Field, reader: Field) -> list[Incompatibili
 def _enumeration_faults(
     path: str, writer: Enumeration, reader: Enumeration
 ) -> list[Incompatibility]:
+    """An open enumeration keeps numbers it does not know; a closed one reads as its default."""
+    if not reader.closed:
+        return []
     return [
-        Incompatibility(path, "enum_value_removed", f"{name} = {number}", "no such value")
+        Incompatibility(path, "enum_value_unknown", f"{name} = {number}", "no such value")
         for number, name in writer.values.items()
         if number not in reader.values
     ]
@@ -134,7 +137,7 @@ def _oneof_faults(path: str, writer: Message, reader: Message) -> list[Incompati
 def _removal_faults(path: str, number: int, old: Field, new: Message) -> list[Incompatibility]:
     kept = new.fields.get(number)
     if kept is not None:
-        faults = _renamed_values(path, old, kept)
+        faults = _value_faults(path, old, kept)
         if kept.name != old.name:
             faults.append(Incompatibility(path, "field_renamed", old.text(), kept.text()))
         return faults
@@ -153,17 +156,19 @@ def _removal_faults(path: str, number: int, old: Field, new: Message) -> list[In
     return []
 
 
-def _renamed_values(path: str, old: Field, new: Field) -> list[Incompatibility]:
+def _value_faults(path: str, old: Field, new: Field) -> list[Incompatibility]:
     if old.enumeration is None or new.enumeration is None:
         return []
-    return [
-        Incompatibility(
-            path, "enum_value_renamed", f"{name} = {number}", f"{values[number]} = {number}"
-        )
-        for values in (new.enumeration.values,)
-        for number, name in old.enumeration.values.items()
-        if number in values and values[number] != name
-    ]
+    values = new.enumeration.values
+    faults: list[Incompatibility] = []
+    for number, name in old.enumeration.values.items():
+        before = f"{name} = {number}"
+        if number not in values:
+            faults.append(Incompatibility(path, "enum_value_removed", before, "no such value"))
+        elif values[number] != name:
+            after = f"{values[number]} = {number}"
+            faults.append(Incompatibility(path, "enum_value_renamed", before, after))
+    return faults
 
 
 def _reservation_faults(path: str, old: Message, new: Message) -> list[Incompatibility]:
