@@ -80,15 +80,20 @@ class Round:
             lambda: h2load(self.broker, large, 8, reliable=False, size=LARGE),
         )
         self._publish("publish, grpc.aio, 8 in flight, 100 KiB, reliable", True, 600, 8, LARGE)
+        self._put("DoPut stream, grpc.aio, 32 unanswered, 100 KiB, best effort", 2_000)
         self._receive("receive, grpc.aio, 1 KiB", 1024, BACKLOG_MESSAGES)
-        self._receive("receive, grpc.aio, 100 KiB", LARGE, 1_000)
-        self._receive("receive, our channel, 100 KiB", LARGE, 1_000, "own_client")
+        self._receive("receive stream, grpc.aio, 100 KiB", LARGE, 2_000)
+        self._receive("receive stream, our channel, 100 KiB", LARGE, 2_000, "own_client")
 
     def _publish(self, figure: str, reliable: bool, full: int, window: int, size: int) -> None:
         count = self.count(full)
         topic = f"/default/publish-{size}-{reliable}"
         arguments = {"topic": topic, "reliable": reliable, "window": window, "size": size}
         self.measure(figure, count, lambda: self.stock("publish", count=count, **arguments)["rate"])
+
+    def _put(self, figure: str, full: int) -> None:
+        arguments = {"topic": "/default/put", "count": self.count(full), "size": LARGE, "ahead": 32}
+        self.measure(figure, self.count(full), lambda: self.stock("put", **arguments)["rate"])
 
     def _receive(self, figure: str, size: int, full: int, client: str = "stock_client") -> None:
         count = self.count(full)

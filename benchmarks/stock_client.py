@@ -1,6 +1,6 @@
 """A stock grpc.aio client as a load, in a process of its own.
 
-    python -m benchmarks.stock_client publish|receive TARGET JSON
+    python -m benchmarks.stock_client publish|receive|put TARGET JSON
 
 Prints one JSON object with what it measured.
 """
@@ -9,12 +9,25 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import AsyncIterator
 
 import grpc
 import grpc.aio
 
+from pydanube.model.batch import Batch
+from pydanube.model.message import Message
+from pydanube.wire.calls import whole
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.flight import service
+from pydanube.wire.flight.convert import SCHEMA_MESSAGE
+from pydanube.wire.flight.framing import (
+    COMMAND,
+    Descriptor,
+    bytes_field,
+    flight_data,
+    write_descriptor,
+)
 
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
@@ -76,8 +89,36 @@ async def receive(target: str, topic: str, count: int) -> dict[str, float]:
         return {"seconds": seconds}
 
 
+async def put(target: str, topic: str, count: int, size: int, ahead: int) -> dict[str, float]:
+    """Publish over one DoPut stream, a message a batch, at most `ahead` of them unanswered."""
+    command = {"topic": topic, "producer": "stock", "dispatch": "non_reliable"}
+    descriptor = Descriptor(COMMAND, command=json.dumps(command).encode())
+    opening = bytes_field(1, write_descriptor(descriptor)) + whole(flight_data(SCHEMA_MESSAGE))
+    message = Message(
+        payload=bytes(size), publish_time_ms=int(time.time() * 1000), producer_name="stock"
+    )
+    request = whole(flight_data(Batch.gather([message]).data))
+    room = asyncio.Semaphore(ahead)
+
+    async def requests() -> AsyncIterator[bytes]:
+        yield opening
+        for _ in range(count):
+            await room.acquire()
+            yield request
+
+    async with grpc.aio.insecure_channel(target, options=OPTIONS) as channel:
+        call = channel.stream_stream(service.DO_PUT)(requests())
+        started = time.perf_counter()
+        answered = 0
+        async for _ in call:
+            room.release()
+            answered += 1
+        assert answered == count, f"{answered} of {count} batches were answered"
+        return {"rate": count / (time.perf_counter() - started)}
+
+
 async def main(name: str, target: str, arguments: dict[str, object]) -> None:
-    run = {"publish": publish, "receive": receive}[name]
+    run = {"publish": publish, "receive": receive, "put": put}[name]
     print(json.dumps(await run(target, **arguments)))  # type: ignore[operator]
 
 
