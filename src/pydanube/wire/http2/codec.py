@@ -16,7 +16,9 @@ from pydanube.wire.http2.frames import (
     CONTINUATION,
     DATA,
     END_STREAM,
+    FRAME_HEADER,
     GOAWAY,
+    HEADER_BYTES,
     HEADERS,
     PADDED,
     PING,
@@ -32,6 +34,7 @@ from pydanube.wire.http2.frames import (
     unpadded,
     window_update_frame,
 )
+from pydanube.wire.http2.grpc_framing import NOT_COPIED_BYTES_MIN
 from pydanube.wire.http2.incoming import Incoming
 from pydanube.wire.http2.limits import Allowance, Http2Limits
 from pydanube.wire.http2.settings import settings_frame
@@ -74,6 +77,7 @@ class Codec(Incoming[AnyStream]):
             WINDOW_UPDATE: self._on_window_update,
             CONTINUATION: self._on_lonely_continuation,
         }
+        self._data_flags = self._data_stream_id = 0
         self.out.append(settings_frame(local_settings))
 
     @override
@@ -157,6 +161,40 @@ class Codec(Incoming[AnyStream]):
         elif start == end:
             self._spend(self._empty, "too many empty frames")
         self._data_arrived(stream, data, start, end)
+
+    @override
+    def _begin_data(self, data: bytes, position: int) -> bool:
+        # Only what is sure to be in order: all else is judged as a whole frame.
+        if self._handlers is not self._usual_handlers or len(data) - position <= HEADER_BYTES:
+            return False
+        length_and_kind, flags, stream_id = FRAME_HEADER.unpack_from(data, position)
+        length = length_and_kind >> 8
+        stream = self.streams.get(stream_id & STREAM_ID_MAX)
+        if (
+            length_and_kind & 0xFF != DATA
+            or flags & PADDED
+            or not NOT_COPIED_BYTES_MIN <= length <= self.limits.payload_bytes_max
+            or stream is None
+            or stream.remote_closed
+            or length > min(stream.receive_left, self._window.left)
+        ):
+            return False
+        self._data_left = length
+        self._data_flags = flags
+        self._data_stream_id = stream.id
+        self._continue_data(data, position + HEADER_BYTES)
+        return True
+
+    @override
+    def _continue_data(self, data: bytes, position: int) -> int:
+        end = min(len(data), position + self._data_left)
+        self._data_left -= end - position
+        flags = 0 if self._data_left else self._data_flags
+        try:
+            self._on_data(flags, self._data_stream_id, data, position, end)
+        except StreamFault as fault:
+            self._answer_stream_fault(fault)
+        return end
 
     def _refill_window(self) -> None:
         if self._window.left < 0:

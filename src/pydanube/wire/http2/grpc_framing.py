@@ -19,6 +19,8 @@ IDENTITY: Final = b"identity"
 GZIP: Final = b"gzip"
 ACCEPTED_ENCODINGS: Final = b"identity,gzip"
 
+VIEW_OF_MANY_MAX: Final = 4
+"""How many times its own length a piece of an unfinished message may keep in memory."""
 NOT_COPIED_BYTES_MIN: Final = 16 * KIB
 """From here another piece for the kernel is cheaper than a copy."""
 
@@ -127,8 +129,8 @@ class MessageReader:
     def _keep(self, view: memoryview, start: int, end: int) -> None:
         piece = view[start:end]
         self._body_bytes += len(piece)
-        # A view keeps all of what was read in memory, so it must be most of that.
-        if len(piece) >= NOT_COPIED_BYTES_MIN and len(piece) * 2 > len(view):
+        # A view keeps all of what was read in memory, so it must be a good part of that.
+        if len(piece) >= max(NOT_COPIED_BYTES_MIN, len(view) // VIEW_OF_MANY_MAX):
             self._body.append(piece)
         elif self._body and isinstance(self._body[-1], bytearray):
             self._body[-1] += piece

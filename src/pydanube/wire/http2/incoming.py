@@ -60,6 +60,8 @@ class Incoming(Outgoing[AnyStream]):
         self._preface = preface
         self._cut = CutFrame(HANDSHAKE_BYTES_MAX - len(PREFACE) - HEADER_BYTES)
         self._is_cut = False
+        self._data_left = 0
+        """What is missing of a DATA frame whose beginning has been carried out already."""
         self._reset_here: dict[int, int] = {}
         """Streams we have reset, and what their peers may have sent before they knew."""
         self._block_stream_id = 0
@@ -94,8 +96,10 @@ class Incoming(Outgoing[AnyStream]):
                 return
             self._is_cut = False
             self._read_frames(whole, 0)
+        elif self._data_left and data:
+            position = self._continue_data(data, position)
         position = self._read_frames(data, position)
-        if position < len(data) and not self.finished:
+        if position < len(data) and not self.finished and not self._begin_data(data, position):
             self._cut.keep(data, position)
             self._is_cut = True
 
@@ -249,6 +253,14 @@ class Incoming(Outgoing[AnyStream]):
         self, flags: int, stream_id: int, data: bytes, start: int, end: int
     ) -> None:
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION continues nothing")
+
+    @abstractmethod
+    def _begin_data(self, data: bytes, position: int) -> bool:
+        """Carry out the beginning of a long DATA frame; False leaves it until it is whole."""
+
+    @abstractmethod
+    def _continue_data(self, data: bytes, position: int) -> int:
+        """Carry out more of that frame; return the position behind it."""
 
     @abstractmethod
     def _on_settings(self, flags: int, stream_id: int, data: bytes, start: int, end: int) -> None:
