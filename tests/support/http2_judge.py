@@ -115,7 +115,9 @@ class Conversation:
         if ends:
             return frames
         if self._random.random() < 0.6:
-            message = frame_messages([self._random.randbytes(self._random.randrange(60))])
+            # Now and then one that fills a frame, which is taken piece by piece.
+            length = self._random.choices([self._random.randrange(60), 16_379], [30, 1])[0]
+            message = frame_messages([self._random.randbytes(length)])
             return frames + self._message(stream_id, message)
         self._open.append(stream_id)
         return frames
@@ -377,8 +379,11 @@ def run(seed: int) -> Outcome:
     ours, theirs = Recording(LIMITS, greeted=False), Judge()
     ours.written()
     frames = Conversation(seed).frames()
+    chance = random.Random(f"cuts {seed}")
     for number, wire in enumerate(frames):
-        ours.receive(wire)
+        cut = chance.randrange(len(wire))
+        ours.receive(wire[:cut])
+        ours.receive(wire[cut:])
         assert ours.codec.buffered_bytes <= BUFFERED_BYTES_MAX
         written = ours.written()
         our_view, their_view = our_objection(written), theirs.objects_to(wire)
