@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from pydanube.client.retry import RetryPolicy
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.loop import run_simulated
-from pydanube.wire.calls import CallRefused, Channel, StatusCode
+from pydanube.wire.calls import CallRefused, ExchangeChannel, StatusCode
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from pydanube.wire.danube.services import METHODS
@@ -292,7 +292,7 @@ class FakeBrokers:
         return FakeChannel(self, self.brokers[URL if url == self.proxy_url else url])
 
 
-class FakeChannel(Channel):
+class FakeChannel(ExchangeChannel):
     def __init__(self, cluster: FakeBrokers, broker: FakeBroker) -> None:
         self._cluster = cluster
         self._broker = broker
@@ -325,6 +325,19 @@ class FakeChannel(Channel):
                 yield reply
         finally:
             self._cluster.open_streams -= 1
+
+    @override
+    async def exchange(
+        self,
+        path: str,
+        requests: AsyncIterator[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        self._check_open()
+        # As brokers of another make, which offer single messages alone.
+        raise CallRefused(StatusCode.UNIMPLEMENTED, f"no such method: {path}")
+        yield b""
 
     @override
     async def close(self) -> None:

@@ -199,7 +199,7 @@ def connect(
 
     async def open_client() -> Client:
         surroundings = Surroundings(
-            open_channel=open_channel or grpcio_channel,
+            open_channel=open_channel or http2_channel,
             clock=clock or SystemClock(),
             randomness=randomness or SystemRandomness(),
             retry=retry or RetryPolicy(),
@@ -212,6 +212,13 @@ def connect(
 def with_scheme(url: str) -> str:
     """Return the URL as brokers write it: a bare host:port is plain text."""
     return url if "://" in url else f"http://{url}"
+
+
+def http2_channel(url: str) -> ExchangeChannel:
+    """Open channels with our own engine."""
+    from pydanube.wire.http2.channel import Http2Channel  # Loaded by those who connect.
+
+    return Http2Channel(url)
 
 
 def grpcio_channel(url: str) -> ExchangeChannel:

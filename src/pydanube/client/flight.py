@@ -1,13 +1,13 @@
 """The batch API as typed calls to one broker: our own types in and out, errors by their kind."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Literal
 
 import pyarrow as pa
 from msgspec import Struct
 
 from pydanube.client.connection import Connection, Subscription
-from pydanube.errors import DanubeError
 from pydanube.model.batch import SCHEMA
 from pydanube.model.policies import SubscriptionType
 from pydanube.wire.calls import Body, CallRefused, whole
@@ -58,27 +58,38 @@ class MessageBatch(Struct, frozen=True):
     rows: pa.RecordBatch
 
 
-async def put(
-    connection: Connection, command: PublishCommand, rows: pa.RecordBatch, sequence: int | None
-) -> int | None:
-    """Publish rows; return the offset of the first once they are as durable as the topic promises.
+def batch_message(rows: pa.RecordBatch, first_sequence: int | None) -> Body:
+    """Return rows as `put` sends them.
 
-    Rows with the same `sequence` of the same producer are stored once. None: not numbered.
+    Rows with the same numbers of the same producer are stored once. None: not numbered.
     """
     numbers = b""
-    if sequence is not None:
-        numbers = encode(BatchNumbers(first_sequence=sequence))
+    if first_sequence is not None:
+        numbers = encode(BatchNumbers(first_sequence=first_sequence))
+    return flight_data(memoryview(rows.serialize()), numbers)
+
+
+async def put(
+    connection: Connection, command: PublishCommand, batches: AsyncIterator[Body]
+) -> AsyncGenerator[int | None, None]:
+    """Publish batches, and iterate over the offsets of their first rows, in their order.
+
+    Each comes once its batch is as durable as the topic promises. The first refusal ends it.
+    """
     descriptor = write_descriptor(Descriptor(COMMAND, command=encode(command)))
 
     async def requests() -> AsyncIterator[Body]:
         yield bytes_field(1, descriptor) + whole(flight_data(SCHEMA_MESSAGE))
-        yield flight_data(rows.serialize().to_pybytes(), numbers)
+        async for batch in batches:
+            yield batch
 
-    async for reply in _replies(connection, service.DO_PUT, requests()):
-        for number, value in fields(reply):
-            if number == 1 and isinstance(value, memoryview):
-                return decode(PutAnswer, bytes(value), "the broker's answer").offset
-    raise DanubeError(f"{connection.address.connect_url} ended a DoPut without an answer")
+    async with aclosing(_replies(connection, service.DO_PUT, requests())) as replies:
+        async for reply in replies:
+            for number, value in fields(reply):
+                if number == 1 and isinstance(value, memoryview):
+                    answer = decode(PutAnswer, bytes(value), "the broker's answer")
+                    if answer.result != "overlap":  # The refusal that follows says it.
+                        yield answer.offset
 
 
 async def get(

@@ -9,6 +9,7 @@ from pydanube.client.brokers import Brokers
 from pydanube.client.connection import Connection
 from pydanube.client.errors import SessionUnknown
 from pydanube.client.message import SentBatch, SentMessage
+from pydanube.client.room import Room
 from pydanube.client.routing import PartitionRouter
 from pydanube.client.session import SESSION_IDS, Session
 from pydanube.errors import (
@@ -23,14 +24,19 @@ from pydanube.model.message import DELIVER_AFTER, DELIVER_AT, TTL, Message
 from pydanube.model.names import partition_name
 from pydanube.model.policies import DispatchStrategy
 from pydanube.observability.logging import get_logger
+from pydanube.runtime.tasks import TaskScope
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pydanube.client.batch_producer import BatchProducer
+    from pydanube.client.gathering import Gatherer
 
-IN_FLIGHT_MAX = 1_000
+IN_FLIGHT_MAX = 10_000
+IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
+"""What may wait for its acknowledgement; whoever sends more waits before it is sent."""
 SEND_SECONDS_MAX = 30.0
+CLOSE_SECONDS_MAX = 5.0
 
 _log = get_logger(__name__)
 
@@ -57,8 +63,7 @@ class Producer:
         self._partitions = partitions
         self._router = PartitionRouter(len(partitions))
         self._send_seconds_max = send_seconds_max
-        self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
-        self._takes_batches = True
+        self._room = Room(IN_FLIGHT_MAX, IN_FLIGHT_BYTES_MAX)
         self.closed = False
 
     @property
@@ -81,11 +86,47 @@ class Producer:
         On a reliable topic of PyDanube it is not delivered before `deliver_at_ms` (since 1970), or
         before `deliver_after_ms` from now, and no later than `ttl_ms` from now.
         """
+        if not self._room.has_room:
+            try:
+                async with asyncio.timeout(self._send_seconds_max):
+                    await self._room.wait()
+            except TimeoutError as error:
+                raise Unavailable(
+                    f"nothing was acknowledged within {self._send_seconds_max:g} s, and "
+                    f"{self._room.taken} messages wait already; this one was not sent"
+                ) from error
+        return await self.send_nowait(
+            payload,
+            attributes=attributes,
+            routing_key=routing_key,
+            deliver_at_ms=deliver_at_ms,
+            deliver_after_ms=deliver_after_ms,
+            ttl_ms=ttl_ms,
+        )
+
+    def send_nowait(
+        self,
+        payload: bytes,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        routing_key: str | None = None,
+        deliver_at_ms: int | None = None,
+        deliver_after_ms: int | None = None,
+        ttl_ms: int | None = None,
+    ) -> "asyncio.Future[SentMessage]":
+        """Publish one message as `send` does, and return what `send` would wait for.
+
+        Everything sent in one turn of the event loop travels together. Overloaded, and nothing is
+        sent, while too many messages are not acknowledged.
+        """
         if self.closed:
             raise Conflict("this producer is closed")
-        timing = {DELIVER_AT: deliver_at_ms, DELIVER_AFTER: deliver_after_ms, TTL: ttl_ms}
-        given = {name: str(value) for name, value in timing.items() if value is not None}
-        if given:
+        if type(payload) is not bytes:
+            payload = _as_bytes(payload)
+        self._room.check()
+        if deliver_at_ms is not None or deliver_after_ms is not None or ttl_ms is not None:
+            timing = {DELIVER_AT: deliver_at_ms, DELIVER_AFTER: deliver_after_ms, TTL: ttl_ms}
+            given = {name: str(value) for name, value in timing.items() if value is not None}
             attributes = {**(attributes or {}), **given}
         partition = self._partitions[self._router.pick(routing_key)]
         message = Message(
@@ -95,17 +136,8 @@ class Producer:
             routing_key=routing_key,
             attributes=attributes,
         )
-        return await self._send(partition, message)
-
-    async def _send(self, partition: "TopicProducer", message: Message) -> SentMessage:
-        try:
-            async with asyncio.timeout(self._send_seconds_max), self._in_flight:
-                return await partition.send(message)
-        except TimeoutError as error:
-            raise Unavailable(
-                f"{partition.topic} acknowledged nothing within {self._send_seconds_max:g} s; "
-                f"the message may or may not be stored (last refusal: {partition.last_refusal})"
-            ) from error
+        self._room.take(len(payload))
+        return partition.post(message, self._send_seconds_max, self._room)
 
     async def send_batch(self, data: object) -> list[SentBatch]:
         """Publish many messages at once, and return where they lie, in their order per partition.
@@ -123,35 +155,27 @@ class Producer:
         rows = rows_of(data, self.name, self._brokers.surroundings.clock.now_ms())
         sent: list[SentBatch] = []
         for index, part in split_by_partition(rows, self._router, len(self._partitions)):
-            sent += await self._send_rows(self._partitions[index], part)
-        return sent
-
-    async def _send_rows(
-        self, partition: "TopicProducer", rows: "pa.RecordBatch"
-    ) -> list[SentBatch]:
-        if self._takes_batches:
-            try:
-                return await partition.batches.send(rows, self._send_seconds_max)
-            except NotSupported:
-                self._takes_batches = False
-                _log.warning(
-                    "the broker takes no batches; they are sent message by message",
-                    topic=partition.topic,
-                )
-        sent: list[SentBatch] = []
-        for row in rows.to_pylist(maps_as_pydicts="strict"):
-            message = Message(publish_time_ms=row.pop("publish_time"), **row)
-            sent.append(
-                SentBatch(partition.topic, (await self._send(partition, message)).offset, 1)
-            )
+            sent += await self._partitions[index].send_rows(part, self._send_seconds_max)
         return sent
 
     async def close(self) -> None:
-        """Send no more. Under a name of its own the broker is told; a given one may come back."""
+        """Wait for what is under way, though not for long, and send no more.
+
+        Under a name of its own the broker is told; a given one may come back.
+        """
         if self.closed:
             return
         self.closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                await self._room.wait_until_empty()
         await asyncio.gather(*(partition.leave() for partition in self._partitions))
+
+
+def _as_bytes(payload: object) -> bytes:
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
 
 
 class TopicProducer:
@@ -182,22 +206,116 @@ class TopicProducer:
         self._mended = 0  # Attempts, whether they helped or not.
         self._attached = 0  # Those that helped.
         self._session = self._new_session()
+        self._takes_batches = True
         self._batches: BatchProducer | None = None
-
-    @property
-    def batches(self) -> "BatchProducer":
-        """The same producer for batches."""
-        if self._batches is None:
-            from pydanube.client.batch_producer import BatchProducer
-
-            self._batches = BatchProducer(self._brokers, self.topic, self.name, self._dispatch)
-        return self._batches
+        self._gatherer: Gatherer | None = None
+        self._alone = TaskScope(_report)
 
     async def attach(self) -> None:
         """Create the producer, and the topic where allowed; retries as every client does."""
         self._connection, self._producer_id = await self._brokers.attach(
             self.topic, self._connection, self._create
         )
+
+    # Many at once.
+
+    def post(
+        self, message: Message, seconds_max: float, room: Room
+    ) -> "asyncio.Future[SentMessage]":
+        """Send a message with all that are sent in this turn of the event loop.
+
+        It leaves the room once it is answered.
+        """
+        if self._gatherer is None:
+            from pydanube.client.gathering import Gatherer
+
+            self._gatherer = Gatherer(
+                self.topic,
+                self._batch_producer(),
+                seconds_max,
+                room,
+                lambda refused, answer: self._post_alone(refused, answer, seconds_max, room),
+            )
+        if self._takes_batches:
+            return self._gatherer.add(message)
+        answer: asyncio.Future[SentMessage] = asyncio.get_running_loop().create_future()
+        self._post_alone(message, answer, seconds_max, room)
+        return answer
+
+    async def send_rows(self, rows: "pa.RecordBatch", seconds_max: float) -> list[SentBatch]:
+        """Send a batch; message by message where brokers take no batches."""
+        if self._takes_batches:
+            try:
+                if self._gatherer is not None:
+                    self._gatherer.flush()  # What was sent before it stays before it.
+                return await self._batch_producer().send(rows, seconds_max)
+            except NotSupported:
+                self._no_batches()
+        sent: list[SentBatch] = []
+        for row in rows.to_pylist(maps_as_pydicts="strict"):
+            message = Message(publish_time_ms=row.pop("publish_time"), **row)
+            offset = (await self._send_in_time(message, seconds_max)).offset
+            sent.append(SentBatch(self.topic, offset, 1))
+        return sent
+
+    def _batch_producer(self) -> "BatchProducer":
+        if self._batches is None:
+            from pydanube.client.batch_producer import BatchProducer
+
+            self._batches = BatchProducer(self._brokers, self.topic, self.name, self._dispatch)
+        return self._batches
+
+    def _no_batches(self) -> None:
+        if self._takes_batches:
+            self._takes_batches = False
+            _log.warning(
+                "the broker takes no batches; they are sent message by message", topic=self.topic
+            )
+
+    # One by one, as every Danube broker takes them.
+
+    def _post_alone(
+        self,
+        message: Message,
+        answer: "asyncio.Future[SentMessage]",
+        seconds_max: float,
+        room: Room,
+    ) -> None:
+        self._no_batches()
+
+        async def send_alone() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            answer.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
+            try:
+                sent = await self._send_in_time(message, seconds_max)
+            except DanubeError as error:
+                if not answer.done():
+                    answer.set_exception(error)
+            else:
+                if not answer.done():
+                    answer.set_result(sent)
+            finally:
+                room.leave(1, len(message.payload))
+                if not answer.done():
+                    answer.set_exception(
+                        Unavailable(
+                            f"the producer of {self.topic} was closed before this was "
+                            "acknowledged; it may or may not be stored"
+                        )
+                    )
+
+        self._alone.start(send_alone(), f"send to {self.topic}")
+
+    async def _send_in_time(self, message: Message, seconds_max: float) -> SentMessage:
+        try:
+            async with asyncio.timeout(seconds_max):
+                return await self.send(message)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"{self.topic} acknowledged nothing within {seconds_max:g} s; "
+                f"the message may or may not be stored (last refusal: {self.last_refusal})"
+            ) from error
 
     async def send(self, message: Message) -> SentMessage:
         """Send until acknowledged or refused for good; the caller sets the deadline."""
@@ -285,7 +403,10 @@ class TopicProducer:
                 self._mended += 1
 
     async def leave(self) -> None:
-        """Give a name up that nobody will use again."""
+        """End what is under way, and give a name up that nobody will use again."""
+        await self._alone.close()
+        if self._batches is not None:
+            await self._batches.close()
         if self._is_temporary and self._producer_id:
             with suppress(DanubeError):  # Other brokers forget by themselves.
                 await self._connection.close_producer(self._producer_id)
@@ -317,3 +438,7 @@ def topic_producers(
         TopicProducer(brokers, topic, own_name, dispatch, is_temporary=is_temporary)
         for topic, own_name in zip(topics, names, strict=True)
     ]
+
+
+def _report(name: str, failure: BaseException) -> None:
+    _log.error("sending failed unexpectedly", name=name, error=failure)

@@ -70,36 +70,15 @@ class Batch:
     @classmethod
     def gather(cls, messages: Sequence[Message]) -> "Batch":
         """Put single messages into columns, in their order."""
+        rows = gather_columns(messages)
         count = len(messages)
-        if count == 0:
-            raise InvalidRequest("a batch holds at least one message")
-        times = array("q", [message.publish_time_ms for message in messages])
-        names = [message.producer_name for message in messages]
-        keys = [message.routing_key for message in messages]
-        attributes = [message.attributes for message in messages]
-        schema_ids = [message.schema_id for message in messages]
-        schema_versions = [message.schema_version for message in messages]
-        payloads = [message.payload for message in messages]
-        nulls = _null_columns(count)
-        columns = [
-            pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(times)]),
-            _name_column(names),
-            pa.array(keys, _TEXT) if _any_given(keys) else nulls[_KEY],
-            _attribute_column(attributes) if _any_given(attributes) else nulls[_ATTRS],
-            pa.array(schema_ids, pa.uint64()) if _any_given(schema_ids) else nulls[_SCHEMA_ID],
-            pa.array(schema_versions, pa.uint32())
-            if _any_given(schema_versions)
-            else nulls[_SCHEMA_VERSION],
-            pa.array(payloads, pa.binary()),
-        ]
-        data = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize().to_pybytes()
         wire = [message.wire for message in messages if message.wire is not None]
         return cls(
-            data,
+            rows.serialize().to_pybytes(),
             count,
             wire=wire if len(wire) == count else None,
-            payload_bytes=sum(map(len, payloads)),
-            timings=() if columns[_ATTRS] is nulls[_ATTRS] else None,
+            payload_bytes=sum([len(message.payload) for message in messages]),
+            timings=() if rows.column(_ATTRS).null_count == count else None,
         )
 
     @classmethod
@@ -207,6 +186,33 @@ class Batch:
             return names
         pairs = zip(keys.to_pylist(), names, strict=True)
         return [name if key is None else key for key, name in pairs]
+
+
+def gather_columns(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Put single messages into columns, in their order."""
+    count = len(messages)
+    if count == 0:
+        raise InvalidRequest("a batch holds at least one message")
+    times = array("q", [message.publish_time_ms for message in messages])
+    names = [message.producer_name for message in messages]
+    keys = [message.routing_key for message in messages]
+    attributes = [message.attributes for message in messages]
+    schema_ids = [message.schema_id for message in messages]
+    schema_versions = [message.schema_version for message in messages]
+    payloads = [message.payload for message in messages]
+    nulls = _null_columns(count)
+    columns = [
+        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(times)]),
+        _name_column(names),
+        pa.array(keys, _TEXT) if _any_given(keys) else nulls[_KEY],
+        _attribute_column(attributes) if _any_given(attributes) else nulls[_ATTRS],
+        pa.array(schema_ids, pa.uint64()) if _any_given(schema_ids) else nulls[_SCHEMA_ID],
+        pa.array(schema_versions, pa.uint32())
+        if _any_given(schema_versions)
+        else nulls[_SCHEMA_VERSION],
+        pa.array(payloads, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _values(columns: pa.RecordBatch, index: int) -> Sequence[Any]:

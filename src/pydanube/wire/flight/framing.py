@@ -205,7 +205,7 @@ def _malformed() -> InvalidRequest:
 # What is sent.
 
 
-def flight_data(ipc_message: bytes, app_metadata: bytes = b"") -> Body:
+def flight_data(ipc_message: bytes | memoryview, app_metadata: bytes = b"") -> Body:
     """Return the FlightData of one encapsulated IPC message of our own, sharing its memory."""
     marker, length = _PREFIX.unpack_from(ipc_message)
     assert marker == _CONTINUATION, "messages of our own begin with a marker"
