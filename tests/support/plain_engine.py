@@ -16,10 +16,11 @@ from typing_extensions import override
 
 from pydanube.runtime.network import Connection, Listener, Network
 from pydanube.wire.calls import (
+    Body,
     Call,
     CallRefused,
-    Channel,
     Engine,
+    ExchangeChannel,
     HandlerTable,
     Reply,
     Server,
@@ -248,7 +249,7 @@ class _PlainReply(Reply):
 _Answers = asyncio.Queue[tuple[int, bytes]]
 
 
-class PlainChannel(Channel):
+class PlainChannel(ExchangeChannel):
     """Connects when first needed, and again after the connection broke."""
 
     def __init__(self, network: Network, host: str, port: int) -> None:
@@ -302,6 +303,17 @@ class PlainChannel(Channel):
                     return
                 if kind == ITEM:
                     yield body
+
+    @override
+    async def exchange(
+        self,
+        path: str,
+        requests: AsyncIterator[Body],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        raise CallRefused(StatusCode.UNIMPLEMENTED, f"{path}: this engine carries no exchanges")
+        yield b""
 
     @override
     async def close(self) -> None:

@@ -1,11 +1,11 @@
 """A channel that writes down what passes through it."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 
 from typing_extensions import override
 
-from pydanube.wire.calls import CallRefused, Channel, StatusCode
+from pydanube.wire.calls import Body, CallRefused, ExchangeChannel, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from tests.support.history import Ack, Delivery, History, Nack, Outcome, Registered, Send, Stream
@@ -28,14 +28,14 @@ _CERTAIN = frozenset(
 )
 
 
-class RecordedChannel(Channel):
+class RecordedChannel(ExchangeChannel):
     """Passes calls on and enters them into a history, under the name of one client.
 
     The client may have several of these one after another: `memory` goes from one to the next.
     """
 
     def __init__(
-        self, channel: Channel, history: History, client: str, memory: "ClientMemory"
+        self, channel: ExchangeChannel, history: History, client: str, memory: "ClientMemory"
     ) -> None:
         self._channel = channel
         self._history = history
@@ -95,6 +95,16 @@ class RecordedChannel(Channel):
         except CallRefused as refused:
             history.note(f"{self._client}: stream {stream.number} ended: {refused}")
             raise
+
+    @override
+    def exchange(
+        self,
+        path: str,
+        requests: AsyncIterator[Body],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[bytes]:
+        return self._channel.exchange(path, requests, metadata=metadata)
 
     @override
     async def close(self) -> None:

@@ -213,6 +213,8 @@ class TopicProducer:
 
     async def attach(self) -> None:
         """Create the producer, and the topic where allowed; retries as every client does."""
+        import pydanube.client.gathering  # noqa: F401  # Now, rather than when the first is sent.
+
         self._connection, self._producer_id = await self._brokers.attach(
             self.topic, self._connection, self._create
         )

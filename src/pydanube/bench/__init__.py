@@ -1,0 +1,1 @@
+"""Measures brokers: one job, the same for every system, and the table of what came out."""
