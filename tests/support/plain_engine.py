@@ -25,6 +25,7 @@ from pydanube.wire.calls import (
     Reply,
     Server,
     StatusCode,
+    whole,
 )
 
 _HEADER = struct.Struct("<IQBH")  # Body length, call number, kind, path length.
@@ -202,7 +203,7 @@ class _Serving:
                 await self._connection.write(_frame(number, OK))
                 async for group in replies:
                     for item in group:
-                        await self._connection.write(_frame(number, ITEM, item))
+                        await self._connection.write(_frame(number, ITEM, whole(item)))
             finally:
                 if isinstance(replies, AsyncGenerator):
                     await replies.aclose()
