@@ -5,7 +5,15 @@ from collections.abc import AsyncGenerator, Mapping
 
 from typing_extensions import override
 
-from pydanube.wire.calls import Call, CallRefused, Channel, HandlerTable, Reply, StatusCode
+from pydanube.wire.calls import (
+    Call,
+    CallRefused,
+    Channel,
+    HandlerTable,
+    Reply,
+    StatusCode,
+    whole,
+)
 
 
 class TableChannel(Channel):
@@ -42,7 +50,7 @@ class TableChannel(Channel):
         try:
             async for group in groups:
                 for item in group:
-                    yield item
+                    yield whole(item)
         finally:
             if isinstance(groups, AsyncGenerator):
                 await groups.aclose()
