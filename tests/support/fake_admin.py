@@ -154,6 +154,17 @@ class FakeAdmin(Channel):
             moved=[own.MovedSubscription(topic=name, offset=7) for name in names or [request.topic]]
         )
 
+    def _SetRetention(self, request: Any) -> own.RetentionResponse:
+        return own.RetentionResponse(
+            time_ms=request.time_ms,
+            bytes=request.bytes,
+            waits_for_subscriptions=request.waits_for_subscriptions,
+            own=["time_ms"],
+        )
+
+    def _GetRetention(self, _: Any) -> own.RetentionResponse:
+        return own.RetentionResponse(time_ms=5, waits_for_subscriptions=True)
+
     def _SetMessageTtl(self, _: Any) -> own.SetMessageTtlResponse:
         return own.SetMessageTtlResponse()
 

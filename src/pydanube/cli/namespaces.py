@@ -2,6 +2,7 @@
 
 import click
 
+from pydanube.cli import retention
 from pydanube.cli.options import AdminSession, admin_options
 
 
@@ -54,3 +55,7 @@ def set_message_ttl(session: AdminSession, namespace: str, ttl_ms: int) -> None:
 def delete(session: AdminSession, namespace: str) -> None:
     """Delete NAMESPACE, which must be empty."""
     session.show(lambda operations: operations.namespaces.delete(namespace))
+
+
+command.add_command(retention.namespace_retention)
+command.add_command(retention.set_namespace_retention)

@@ -2,7 +2,7 @@
 
 import click
 
-from pydanube.cli import subscriptions
+from pydanube.cli import retention, subscriptions
 from pydanube.cli.options import AdminSession, admin_options, topic_options
 from pydanube.errors import InvalidRequest
 from pydanube.model.policies import DispatchStrategy, Durability
@@ -107,5 +107,7 @@ def unload(session: AdminSession, topic: str) -> None:
     session.show(lambda operations: operations.topics.unload(topic))
 
 
+command.add_command(retention.topic_retention)
+command.add_command(retention.set_topic_retention)
 for verb in subscriptions.COMMANDS:
     command.add_command(verb)

@@ -16,10 +16,16 @@ from pydanube.client.admin_answers import (
     MovedSubscription,
     NewTopic,
     Rebalancing,
+    RetentionInForce,
     TopicDescription,
 )
 from pydanube.errors import DanubeError, Unavailable
-from pydanube.model.policies import DispatchConfig, FailurePolicy, SubscriptionType
+from pydanube.model.policies import (
+    DispatchConfig,
+    FailurePolicy,
+    OwnRetention,
+    SubscriptionType,
+)
 from pydanube.wire.calls import CallRefused, Channel, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as pb
@@ -228,6 +234,39 @@ class AdminConnection:
             request.namespace = namespace
         await self._call(services.SET_MESSAGE_TTL, request)
 
+    async def set_retention(
+        self,
+        rule: OwnRetention,
+        *,
+        topic: str | None = None,
+        namespace: str | None = None,
+    ) -> RetentionInForce:
+        """Say how long the history of a topic, or of a namespace's topics, stays.
+
+        Of a topic, None is as its namespace says; of a namespace it is unlimited, or true.
+        """
+        request = own.SetRetentionRequest(
+            time_ms=rule.time_ms,
+            bytes=rule.bytes,
+            waits_for_subscriptions=rule.waits_for_subscriptions,
+        )
+        if topic is not None:
+            request.topic = topic
+        elif namespace is not None:
+            request.namespace = namespace
+        return _retention(await self._call(services.SET_RETENTION, request))
+
+    async def retention(
+        self, *, topic: str | None = None, namespace: str | None = None
+    ) -> RetentionInForce:
+        """Tell how long the history of a topic, or of a namespace's topics, stays."""
+        request = own.GetRetentionRequest()
+        if topic is not None:
+            request.topic = topic
+        elif namespace is not None:
+            request.namespace = namespace
+        return _retention(await self._call(services.GET_RETENTION, request))
+
     async def unload_topic(self, topic: str) -> None:
         """Hand a topic over to another broker."""
         request = pb.TopicRequest(name=topic)
@@ -376,3 +415,12 @@ def _failure_policy(reply: pb.GetSubscriptionFailurePolicyResponse) -> FailurePo
         )
     except ValueError as error:  # msgspec's own error is one too.
         raise DanubeError(f"the broker sent a policy that makes no sense: {error}") from error
+
+
+def _retention(reply: own.RetentionResponse) -> RetentionInForce:
+    return RetentionInForce(
+        time_ms=reply.time_ms,
+        bytes=reply.bytes,
+        waits_for_subscriptions=reply.waits_for_subscriptions,
+        own=list(reply.own),
+    )

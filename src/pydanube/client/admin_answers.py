@@ -93,6 +93,16 @@ class TopicDescription(Struct, frozen=True, kw_only=True):
     compatibility_mode: str | None
 
 
+class RetentionInForce(Struct, frozen=True, kw_only=True):
+    """How long history stays; 0 is unlimited, as everywhere on the wire."""
+
+    time_ms: int
+    bytes: int
+    waits_for_subscriptions: bool
+    own: list[str]
+    """What a topic has of its own; the rest is its namespace's."""
+
+
 class NewTopic(Struct, frozen=True, kw_only=True):
     """A topic to be created."""
 

@@ -87,6 +87,38 @@ OWN_POLICIES = frozenset(
 """Those that Danube does not have."""
 
 
+class OwnRetention(Struct, frozen=True, kw_only=True):
+    """How long a topic's history stays by its own rule.
+
+    None is as the namespace says, 0 is unlimited.
+    """
+
+    time_ms: int | None = None
+    bytes: int | None = None
+    waits_for_subscriptions: bool | None = None
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """How long history stays. `None` is unlimited."""
+
+    time_ms: int | None
+    bytes: int | None
+    waits_for_subscriptions: bool
+
+
+def retention_in_force(policies: Policies, own: OwnRetention | None = None) -> Retention:
+    """Return what holds for a topic: its own rule, for the rest that of its policies."""
+    own = own or OwnRetention()
+    waits = own.waits_for_subscriptions
+    if waits is None:
+        waits = policies.retention_waits_for_subscriptions is not False
+    return Retention(
+        time_ms=policies.retention_ms if own.time_ms is None else own.time_ms or None,
+        bytes=policies.retention_bytes if own.bytes is None else own.bytes or None,
+        waits_for_subscriptions=waits,
+    )
+
+
 class FailurePolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happens to a message that is nacked or not acked in time."""
 

@@ -299,6 +299,11 @@ class Storage:
         if self._tier is not None:
             self._tier.upkeep.start()
 
+    def look_at_retention(self) -> None:
+        """Let history go soon that need not stay any more, because a rule has changed."""
+        if self._tier is not None:
+            self._tier.upkeep.wake()
+
     async def remove_segments(self, topic_id: TopicId, name: str) -> None:
         """Remove the segments of a topic that is being deleted; may be repeated after a crash."""
         if self._tier is not None:

@@ -15,6 +15,7 @@ from pydanube.model.policies import (
     DispatchStrategy,
     Durability,
     FailurePolicy,
+    OwnRetention,
     Policies,
     SubscriptionType,
 )
@@ -37,6 +38,7 @@ class TopicRecord(Struct, frozen=True, kw_only=True):
     schema_subject: str | None = None
     message_ttl_ms: int | None = None
     """In place of the namespace's policy; 0 lets messages live for ever."""
+    retention: OwnRetention | None = None
     created_ms: int
     deleting: bool = False
     """Deletion has begun and is finished at the next start if a crash comes between."""

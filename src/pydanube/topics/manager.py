@@ -25,6 +25,7 @@ from pydanube.model.policies import (
     DispatchStrategy,
     Durability,
     Policies,
+    Retention,
 )
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
@@ -284,8 +285,24 @@ class TopicManager:
     async def set_namespace_ttl(self, namespace: str, ttl_ms: int | None) -> None:
         """Say how long messages of a namespace's topics may be delivered; applies at once."""
         policies = self.namespace_policies(namespace)
-        changed = msgspec.structs.replace(policies, message_ttl_ms=ttl_ms)
-        await self.catalog.update_namespace(namespace, changed)
+        await self._change_policies(
+            namespace, msgspec.structs.replace(policies, message_ttl_ms=ttl_ms)
+        )
+
+    async def set_namespace_retention(self, namespace: str, retention: Retention) -> None:
+        """Say how long the history of a namespace's topics stays; applies at once."""
+        policies = self.namespace_policies(namespace)
+        changed = msgspec.structs.replace(
+            policies,
+            retention_ms=retention.time_ms,
+            retention_bytes=retention.bytes,
+            retention_waits_for_subscriptions=retention.waits_for_subscriptions,
+        )
+        await self._change_policies(namespace, changed)
+        self.storage.look_at_retention()
+
+    async def _change_policies(self, namespace: str, policies: Policies) -> None:
+        await self.catalog.update_namespace(namespace, policies)
         for topic in self.in_namespace(namespace):
             topic.policies = self.catalog.topic_policies(topic.name, namespace)
 

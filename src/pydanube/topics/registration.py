@@ -30,6 +30,7 @@ from pydanube.model.policies import (
     DispatchConfig,
     DispatchStrategy,
     FailurePolicy,
+    OwnRetention,
     SubscriptionType,
 )
 from pydanube.model.progress import Progress
@@ -498,10 +499,32 @@ class Registration:
                 await self._catalog.update_topic(name, record)
                 topic.record = record
 
+    async def set_retention(self, topic_name: str, own: OwnRetention | None) -> None:
+        """Say how long the history of a topic, or of all its partitions, stays.
+
+        With None, or a field of it, the namespace's policies count. It applies at once.
+        """
+        for topic in self.reliable_parts(topic_name):
+            async with self._locks.hold(topic.name):
+                record = structs.replace(self._reliable(topic.name).record, retention=own)
+                await self._catalog.update_topic(topic.name, record)
+                topic.record = record
+        self._topics.storage.look_at_retention()
+
+    def reliable_parts(self, topic_name: str) -> list[Topic]:
+        """Return a reliable topic, or all partitions of one."""
+        names = self._topics.partitions(topic_name)
+        if not names:
+            raise NotFound(f"topic {topic_name} does not exist on this broker")
+        return [self._reliable(name) for name in names]
+
     def _reliable(self, topic_name: str) -> Topic:
         topic = self._topics.get(topic_name)
         if not topic.is_reliable:
-            raise Conflict(f"topic {topic_name} is not reliable; only reliable topics redeliver")
+            raise Conflict(
+                f"topic {topic_name} is not reliable; only reliable topics redeliver and keep "
+                "messages"
+            )
         return topic
 
     def _apply_settings(self, topic: Topic, subscription: str) -> None:

@@ -13,7 +13,7 @@ from pydanube.errors import Corruption, DanubeError, InvalidRequest, Unavailable
 from pydanube.model.batch import Batch
 from pydanube.model.ids import Offset, SubscriptionId, stable_producer_id
 from pydanube.model.message import Message
-from pydanube.model.policies import Policies, SubscriptionType
+from pydanube.model.policies import Policies, Retention, SubscriptionType, retention_in_force
 from pydanube.model.progress import Progress
 from pydanube.model.sequences import Applied, MessageSequence, SequenceRange, sequence_key
 from pydanube.model.timing import TIMING_ATTRIBUTES, check_timing
@@ -102,11 +102,16 @@ class Topic:
         """Whether its messages are stored."""
         return self.log is not None
 
+    @property
+    def retention(self) -> Retention:
+        """How long its history stays."""
+        return retention_in_force(self.policies, self.record.retention)
+
     def _retention(self) -> RetentionRule:
         """Return how long messages stay, and which must stay because somebody has yet to settle."""
-        policies = self.policies
+        retention = self.retention
         held_from = None
-        if policies.retention_waits_for_subscriptions is not False:
+        if retention.waits_for_subscriptions:
             holding = (
                 each.cursor
                 for each in self.subscriptions.values()
@@ -114,7 +119,7 @@ class Topic:
             )
             held_from = min(holding, default=None)
         return RetentionRule(
-            time_ms=policies.retention_ms, bytes_max=policies.retention_bytes, held_from=held_from
+            time_ms=retention.time_ms, bytes_max=retention.bytes, held_from=held_from
         )
 
     # Publishing.

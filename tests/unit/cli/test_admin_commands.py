@@ -344,3 +344,45 @@ def test_messages_are_given_a_time_to_live(admin: FakeAdmin) -> None:
     request = admin.last("SetMessageTtl")
     assert (request.WhichOneof("of"), request.namespace) == ("namespace", "default")
     assert request.HasField("ttl_ms")
+
+
+@pytest.mark.parametrize(
+    ("options", "time_ms", "size", "waits"),
+    [
+        ("--time 36h", 36 * 3_600_000, None, None),
+        ("--time 7d --size 10GiB", 7 * 86_400_000, 10 * 2**30, None),
+        ("--size 500mib --force", None, 500 * 2**20, False),
+        ("--time 0 --size 0 --wait", 0, 0, True),
+        ("--time 250ms", 250, None, None),
+    ],
+)
+@pytest.mark.parametrize(
+    "of", ["topics set-retention /default/orders", "namespaces set-retention ns"]
+)
+def test_history_is_kept_as_long_as_told(
+    admin: FakeAdmin, of: str, options: str, time_ms: int, size: int, waits: bool
+) -> None:
+    assert run_json(admin, f"{of} {options}")["own"] == ["time_ms"]
+    request = admin.last("SetRetention")
+    assert (request.topic, request.namespace) in (("/default/orders", ""), ("", "ns"))
+    for name, value in (("time_ms", time_ms), ("bytes", size), ("waits_for_subscriptions", waits)):
+        assert request.HasField(name) is (value is not None)
+        assert value is None or getattr(request, name) == value
+
+
+def test_a_topic_may_have_the_retention_of_its_namespace_again(admin: FakeAdmin) -> None:
+    run_json(admin, "topics set-retention /default/orders --inherit")
+    request = admin.last("SetRetention")
+    assert not request.HasField("time_ms")
+    assert not request.HasField("bytes")
+    assert run_json(admin, "topics retention /default/orders")["time_ms"] == 5
+    assert run_json(admin, "namespaces retention default")["waits_for_subscriptions"] is True
+
+
+@pytest.mark.parametrize(
+    "options", ["", "--inherit --time 5s", "--time soon", "--time 5", "--size 3GB", "--time -5s"]
+)
+def test_a_retention_that_means_nothing_is_refused(admin: FakeAdmin, options: str) -> None:
+    result = run(admin, f"topics set-retention /default/orders {options}")
+    assert result.exit_code == 2
+    assert admin.calls == []

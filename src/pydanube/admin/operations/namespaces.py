@@ -3,7 +3,9 @@
 from msgspec import Struct
 
 from pydanube.client.admin import AdminConnection
+from pydanube.client.admin_answers import RetentionInForce
 from pydanube.model.names import check_namespace_name
+from pydanube.model.policies import OwnRetention
 
 
 class NamespaceChange(Struct, frozen=True):
@@ -49,6 +51,15 @@ class NamespaceOperations:
         name = check_namespace_name(namespace)
         await self._connection.set_message_ttl(ttl_ms, namespace=name)
         return await self.policies(name)
+
+    async def retention(self, namespace: str) -> RetentionInForce:
+        """Tell how long the history of a namespace's topics stays."""
+        return await self._connection.retention(namespace=check_namespace_name(namespace))
+
+    async def set_retention(self, namespace: str, rule: OwnRetention) -> RetentionInForce:
+        """Say how long the history of a namespace's topics stays; 0 and None are for ever."""
+        name = check_namespace_name(namespace)
+        return await self._connection.set_retention(rule, namespace=name)
 
     async def delete(self, namespace: str) -> NamespaceChange:
         """Delete an empty namespace."""

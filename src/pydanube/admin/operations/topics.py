@@ -3,10 +3,15 @@
 from msgspec import Struct
 
 from pydanube.client.admin import AdminConnection
-from pydanube.client.admin_answers import ListedTopic, NewTopic, TopicDescription
+from pydanube.client.admin_answers import (
+    ListedTopic,
+    NewTopic,
+    RetentionInForce,
+    TopicDescription,
+)
 from pydanube.errors import InvalidRequest, NotFound
 from pydanube.model.names import check_namespace_name, check_topic_name
-from pydanube.model.policies import DispatchStrategy, Durability
+from pydanube.model.policies import DispatchStrategy, Durability, OwnRetention
 
 
 class TopicChange(Struct, frozen=True, kw_only=True):
@@ -76,6 +81,14 @@ class TopicOperations:
         """Say how long messages may be delivered: 0 for ever, None as the namespace says."""
         await self._connection.set_message_ttl(ttl_ms, topic=check_topic_name(topic))
         return TopicChange(topic=topic, change="changed")
+
+    async def retention(self, topic: str) -> RetentionInForce:
+        """Tell how long the history of a topic stays."""
+        return await self._connection.retention(topic=check_topic_name(topic))
+
+    async def set_retention(self, topic: str, rule: OwnRetention) -> RetentionInForce:
+        """Say how long the history of a topic stays: 0 for ever, None as the namespace says."""
+        return await self._connection.set_retention(rule, topic=check_topic_name(topic))
 
     async def unload(self, topic: str) -> TopicChange:
         """Hand a topic over to another broker."""

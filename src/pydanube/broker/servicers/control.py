@@ -1,7 +1,10 @@
 """SubscriptionControl and TopicControl: what PyDanube offers beyond Danube's services."""
 
+from msgspec import structs
+
 from pydanube.errors import InvalidRequest
 from pydanube.model.names import check_client_name
+from pydanube.model.policies import OwnRetention, Policies, Retention, retention_in_force
 from pydanube.model.timing import MILLISECONDS_MAX
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.registration import Registration
@@ -26,6 +29,8 @@ class ControlServicer:
         serve(table, services.CLOSE_CONSUMER, self.close_consumer)
         serve(table, services.LEAVE_SUBSCRIPTION, self.unsubscribe)
         serve(table, services.SET_MESSAGE_TTL, self.set_message_ttl)
+        serve(table, services.SET_RETENTION, self.set_retention)
+        serve(table, services.GET_RETENTION, self.get_retention)
 
     async def seek(self, request: own.SeekRequest, call: Call) -> own.SeekResponse:
         """Move a subscription of a topic, or of all its partitions."""
@@ -76,3 +81,64 @@ class ControlServicer:
             case _:
                 raise InvalidRequest("the request names neither a topic nor a namespace")
         return own.SetMessageTtlResponse()
+
+    async def set_retention(
+        self, request: own.SetRetentionRequest, call: Call
+    ) -> own.RetentionResponse:
+        """Say how long history stays."""
+        rule = _own_retention(request)
+        match request.WhichOneof("of"):
+            case "topic":
+                await self._registration.set_retention(
+                    request.topic, None if rule == OwnRetention() else rule
+                )
+            case "namespace":
+                await self._topics.set_namespace_retention(
+                    request.namespace, retention_in_force(Policies(), rule)
+                )
+            case _:
+                raise InvalidRequest("the request names neither a topic nor a namespace")
+        return self._retention(request)
+
+    async def get_retention(
+        self, request: own.GetRetentionRequest, call: Call
+    ) -> own.RetentionResponse:
+        """Tell how long history stays."""
+        return self._retention(request)
+
+    def _retention(
+        self, request: own.SetRetentionRequest | own.GetRetentionRequest
+    ) -> own.RetentionResponse:
+        match request.WhichOneof("of"):
+            case "topic":
+                topic = self._registration.reliable_parts(request.topic)[0]
+                rule = topic.record.retention or OwnRetention()
+                names = [name for name, value in structs.asdict(rule).items() if value is not None]
+                return _retention_response(topic.retention, names)
+            case "namespace":
+                policies = self._topics.namespace_policies(request.namespace)
+                return _retention_response(retention_in_force(policies), [])
+            case _:
+                raise InvalidRequest("the request names neither a topic nor a namespace")
+
+
+def _own_retention(request: own.SetRetentionRequest) -> OwnRetention:
+    for name in ("time_ms", "bytes"):
+        if getattr(request, name) > MILLISECONDS_MAX:
+            raise InvalidRequest(f"{name} {getattr(request, name)} is beyond {MILLISECONDS_MAX}")
+    return OwnRetention(
+        time_ms=request.time_ms if request.HasField("time_ms") else None,
+        bytes=request.bytes if request.HasField("bytes") else None,
+        waits_for_subscriptions=request.waits_for_subscriptions
+        if request.HasField("waits_for_subscriptions")
+        else None,
+    )
+
+
+def _retention_response(retention: Retention, names: list[str]) -> own.RetentionResponse:
+    return own.RetentionResponse(
+        time_ms=retention.time_ms or 0,
+        bytes=retention.bytes or 0,
+        waits_for_subscriptions=retention.waits_for_subscriptions,
+        own=names,
+    )

@@ -275,6 +275,12 @@ TOPIC_CONTROL = "pydanube.TopicControl"
 SET_MESSAGE_TTL = Method(
     TOPIC_CONTROL, "SetMessageTtl", own.SetMessageTtlRequest, own.SetMessageTtlResponse
 )
+SET_RETENTION = Method(
+    TOPIC_CONTROL, "SetRetention", own.SetRetentionRequest, own.RetentionResponse
+)
+GET_RETENTION = Method(
+    TOPIC_CONTROL, "GetRetention", own.GetRetentionRequest, own.RetentionResponse
+)
 
 METHODS: Mapping[str, Method[Any, Any]] = MappingProxyType(
     {method.path: method for method in tuple(globals().values()) if isinstance(method, Method)}

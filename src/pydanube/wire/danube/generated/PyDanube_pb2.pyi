@@ -251,3 +251,115 @@ class SetMessageTtlResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetMessageTtlResponse: _TypeAlias = SetMessageTtlResponse  # noqa: Y015
+
+@_typing.final
+class SetRetentionRequest(_message.Message):
+    """All three are replaced. Of a topic, what is absent is as its namespace says; of a namespace, it is
+    unlimited, or true.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """A topic, or a partitioned one with all its partitions."""
+    namespace: _builtins.str
+    """For all topics of a namespace, as far as they have nothing of their own."""
+    time_ms: _builtins.int
+    """Milliseconds since messages became a segment; 0: for ever."""
+    bytes: _builtins.int
+    """Bytes of segments, of each topic or partition; 0: however many."""
+    waits_for_subscriptions: _builtins.bool
+    """Whether messages stay until every subscription is done with them, whatever the limits say."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        time_ms: _builtins.int | None = ...,
+        bytes: _builtins.int | None = ...,
+        waits_for_subscriptions: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_time_ms", b"_time_ms", "_waits_for_subscriptions", b"_waits_for_subscriptions", "bytes", b"bytes", "namespace", b"namespace", "of", b"of", "time_ms", b"time_ms", "topic", b"topic", "waits_for_subscriptions", b"waits_for_subscriptions"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_time_ms", b"_time_ms", "_waits_for_subscriptions", b"_waits_for_subscriptions", "bytes", b"bytes", "namespace", b"namespace", "of", b"of", "time_ms", b"time_ms", "topic", b"topic", "waits_for_subscriptions", b"waits_for_subscriptions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bytes: _TypeAlias = _typing.Literal["bytes"]  # noqa: Y015
+    _WhichOneofArgType__bytes: _TypeAlias = _typing.Literal["_bytes", b"_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__time_ms: _TypeAlias = _typing.Literal["time_ms"]  # noqa: Y015
+    _WhichOneofArgType__time_ms: _TypeAlias = _typing.Literal["_time_ms", b"_time_ms"]  # noqa: Y015
+    _WhichOneofReturnType__waits_for_subscriptions: _TypeAlias = _typing.Literal["waits_for_subscriptions"]  # noqa: Y015
+    _WhichOneofArgType__waits_for_subscriptions: _TypeAlias = _typing.Literal["_waits_for_subscriptions", b"_waits_for_subscriptions"]  # noqa: Y015
+    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["topic", "namespace"]  # noqa: Y015
+    _WhichOneofArgType_of: _TypeAlias = _typing.Literal["of", b"of"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes) -> _WhichOneofReturnType__bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_ms) -> _WhichOneofReturnType__time_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waits_for_subscriptions) -> _WhichOneofReturnType__waits_for_subscriptions | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_of) -> _WhichOneofReturnType_of | None: ...
+
+Global___SetRetentionRequest: _TypeAlias = SetRetentionRequest  # noqa: Y015
+
+@_typing.final
+class GetRetentionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    namespace: _builtins.str
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "of", b"of", "topic", b"topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "of", b"of", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["topic", "namespace"]  # noqa: Y015
+    _WhichOneofArgType_of: _TypeAlias = _typing.Literal["of", b"of"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_of) -> _WhichOneofReturnType_of | None: ...
+
+Global___GetRetentionRequest: _TypeAlias = GetRetentionRequest  # noqa: Y015
+
+@_typing.final
+class RetentionResponse(_message.Message):
+    """What holds now; 0 is unlimited."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    time_ms: _builtins.int
+    bytes: _builtins.int
+    waits_for_subscriptions: _builtins.bool
+    @_builtins.property
+    def own(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Which of the fields the topic has of its own, by name; the others are its namespace's."""
+
+    def __init__(
+        self,
+        *,
+        time_ms: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        waits_for_subscriptions: _builtins.bool = ...,
+        own: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "own", b"own", "time_ms", b"time_ms", "waits_for_subscriptions", b"waits_for_subscriptions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetentionResponse: _TypeAlias = RetentionResponse  # noqa: Y015
