@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from pydanube.schemas.avro.canonical import to_json
-from pydanube.schemas.avro.defaults import default_value
+from pydanube.schemas.avro.defaults import whole_default
 from pydanube.schemas.avro.types import (
     Array,
     AvroType,
@@ -76,10 +76,10 @@ class Columns:
 
 
 def decoder_schema(avro_type: AvroType) -> Datum:
-    """Return the type as the decoder wants it, defaults as data, without logical types."""
-    parsed: Any = fastavro.parse_schema(to_json(avro_type, logical=False))
-    _put_defaults(avro_type, parsed, set())
-    return parsed
+    """Return the type as the decoder wants it: defaults in full, and without logical types."""
+    spec = to_json(avro_type, logical=False)
+    _put_defaults(avro_type, spec, set())
+    return fastavro.parse_schema(spec)
 
 
 def _put_defaults(avro_type: AvroType, parsed: Datum, seen: set[str]) -> None:
@@ -88,7 +88,7 @@ def _put_defaults(avro_type: AvroType, parsed: Datum, seen: set[str]) -> None:
             seen.add(avro_type.name)
             for each, spec in zip(avro_type.fields, parsed["fields"], strict=True):
                 if each.has_default:
-                    spec["default"] = default_value(each.type, each.default)
+                    spec["default"] = whole_default(each.type, each.default)
                 _put_defaults(each.type, spec["type"], seen)
         case Array(items=items):
             _put_defaults(items, parsed["items"], seen)
@@ -169,12 +169,12 @@ def _nullable(union: Union) -> AvroType | None:
 def _converter(avro_type: AvroType, within: tuple[Record, ...]) -> _Convert | None:
     """Return what to do with each value before Arrow takes it, or None if that is nothing."""
     match avro_type:
-        case Primitive(logical=logical):
-            return _decimal_converter(logical)
+        case Primitive(kind=kind, logical=logical):
+            return _decimal_converter(logical) or (_as_bytes if kind == "bytes" else None)
         case Fixed(logical=logical):
             if logical is not None and logical.kind == "uuid":
-                return lambda value: str(UUID(bytes=value))
-            return _decimal_converter(logical)
+                return lambda value: str(UUID(bytes=_as_bytes(value)))
+            return _decimal_converter(logical) or _as_bytes
         case Enumeration():
             return None
         case Array(items=items):
@@ -220,8 +220,8 @@ def _decimal_converter(logical: Logical | None) -> _Convert | None:
     scale, precision = logical.scale, logical.precision
     as_text = precision > _DECIMAL_DIGITS_MAX
 
-    def convert(value: bytes) -> Datum:
-        unscaled = int.from_bytes(value, "big", signed=True)
+    def convert(value: Datum) -> Datum:
+        unscaled = int.from_bytes(_as_bytes(value), "big", signed=True)
         if abs(unscaled) >= 10**precision:
             return None
         digits = tuple(int(digit) for digit in str(abs(unscaled)))
@@ -229,6 +229,11 @@ def _decimal_converter(logical: Logical | None) -> _Convert | None:
         return str(number) if as_text else number
 
     return convert
+
+
+def _as_bytes(value: Datum) -> Datum:
+    """Return bytes: the decoder hands out defaults as they are written, in JSON."""
+    return value.encode("latin-1") if isinstance(value, str) else value
 
 
 def _or_none(convert: _Convert, value: Datum) -> Datum:

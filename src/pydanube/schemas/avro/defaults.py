@@ -42,26 +42,22 @@ def is_default_of(avro_type: AvroType, value: Json) -> bool:
             )
 
 
-def default_value(avro_type: AvroType, value: Json) -> Json:
-    """Return the datum a default stands for: bytes for bytes, all fields for records."""
+def whole_default(avro_type: AvroType, value: Json) -> Json:
+    """Return a default with the defaults of fields it leaves out, still in JSON."""
     match avro_type:
-        case Primitive(kind="bytes") | Fixed():
-            return value.encode("latin-1")
-        case Primitive(kind="float" | "double"):
-            return float(value)
         case Array(items=items):
-            return [default_value(items, each) for each in value]
+            return [whole_default(items, each) for each in value]
         case Map(values=values):
-            return {key: default_value(values, each) for key, each in value.items()}
+            return {key: whole_default(values, each) for key, each in value.items()}
         case Union(branches=branches):
             branch = next(branch for branch in branches if is_default_of(branch, value))
-            return default_value(branch, value)
+            return whole_default(branch, value)
         case Record(fields=fields):
             return {
-                each.name: default_value(each.type, value.get(each.name, each.default))
+                each.name: whole_default(each.type, value.get(each.name, each.default))
                 for each in fields
             }
-        case Primitive() | Enumeration():
+        case Primitive() | Enumeration() | Fixed():
             return value
 
 
