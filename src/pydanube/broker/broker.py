@@ -25,7 +25,7 @@ from pydanube.observability.metrics import BrokerMetrics, Sources
 from pydanube.observability.process import read_process
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.tasks import TaskScope
-from pydanube.storage.segments.location import open_store
+from pydanube.storage.segments.location import open_store, store_url
 from pydanube.storage.segments.tier import SegmentPlace
 from pydanube.storage.storage import Storage
 from pydanube.topics.catalog import Catalog
@@ -213,7 +213,12 @@ class Broker:
         StorageServicer(topics).register(table)
         ControlServicer(topics, registration).register(table)
         FlightServicer(
-            topics, registration, self._machine.clock, self._metrics, urls.client.connect_url
+            topics,
+            registration,
+            self._machine.clock,
+            self._metrics,
+            urls.client.connect_url,
+            store_url(self._config.storage),
         ).register(table)
         return table
 

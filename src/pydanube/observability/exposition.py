@@ -37,14 +37,15 @@ class Histogram:
 class Exposition:
     """Text of metrics, built one metric at a time."""
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str | None) -> None:
         self._parts: list[str] = []
-        self.broker = f'broker="{_escape_label(broker)}"'
-        """The label every series carries."""
+        self.broker = f'broker="{_escape_label(broker)}"' if broker is not None else ""
+        """The label every series carries; nothing where no broker speaks."""
 
     def labels(self, names: Labels, values: Labels) -> str:
         """Return labels as text, to be used for many metrics."""
-        return ",".join([self.broker, _pairs(names, values)]) if names else self.broker
+        pairs = _pairs(names, values)
+        return f"{self.broker},{pairs}" if self.broker and pairs else self.broker or pairs
 
     def add(self, metric: Metric, series: Iterable[tuple[str, Value]]) -> None:
         """Add one metric with all its series, each given by its `labels` and value.

@@ -29,8 +29,9 @@ class FlightServicer:
         clock: Clock,
         metrics: BrokerMetrics,
         connect_url: str,
+        store: str,
     ) -> None:
-        self._reading = FlightReading(topics, flight_location(connect_url))
+        self._reading = FlightReading(topics, flight_location(connect_url), store)
         self._publishing = FlightPublishing(topics, registration, clock, metrics)
         self._consuming = FlightConsuming(registration, metrics)
         self._actions = FlightActions(topics, registration, clock)

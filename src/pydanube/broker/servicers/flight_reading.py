@@ -68,9 +68,10 @@ class FlightReading:
     one group of messages.
     """
 
-    def __init__(self, topics: TopicManager, location: str) -> None:
+    def __init__(self, topics: TopicManager, location: str, store: str) -> None:
         self._topics = topics
         self._location = location
+        self._store = store
 
     async def list_flights(self, data: bytes, call: Call) -> Groups:
         """Name the topics that begin with the criteria's text."""
@@ -106,7 +107,7 @@ class FlightReading:
             descriptor=Descriptor(PATH, path=(name,)),
             endpoints=[self._endpoint(topic, whole) for topic, whole in wholes],
             total_records=rows,
-            app_metadata=_notes(name, topics),
+            app_metadata=self._notes(name, topics),
         )
 
     async def get_flight_info(self, data: bytes, call: Call) -> bytes:
@@ -147,7 +148,7 @@ class FlightReading:
             total_records=rows,
             total_bytes=size,
             ordered=not several,
-            app_metadata=_notes(command.topic or command.pattern or "", topics, planned),
+            app_metadata=self._notes(command.topic or command.pattern or "", topics, planned),
         )
 
     async def get_schema(self, data: bytes, call: Call) -> bytes:
@@ -192,6 +193,25 @@ class FlightReading:
             if group:
                 yield group
 
+    def _notes(
+        self,
+        name: str,
+        topics: Sequence[Topic],
+        planned: Mapping[str, tuple[int, int]] | None = None,
+    ) -> bytes:
+        ranges = dict(planned or {})
+        reliable = all(topic.is_reliable for topic in topics)
+        return encode(
+            TopicNotes(
+                topic=name,
+                dispatch="reliable" if reliable else "non_reliable",
+                partitions=[topic.name for topic in topics],
+                ids={topic.name: topic_id(topic) for topic in topics if topic.name in ranges},
+                ranges=ranges,
+                store=self._store,
+            )
+        )
+
     def _endpoint(self, topic: Topic, piece: PlannedPiece) -> Endpoint:
         notes = PieceNotes(
             topic=topic.name,
@@ -220,18 +240,3 @@ def small_enough(piece: Piece) -> list[Piece]:
 def _base_of(name: str) -> str:
     split = split_partition(name)
     return name if split is None else split[0]
-
-
-def _notes(
-    name: str, topics: Sequence[Topic], planned: Mapping[str, tuple[int, int]] | None = None
-) -> bytes:
-    ranges = dict(planned or {})
-    return encode(
-        TopicNotes(
-            topic=name,
-            dispatch="reliable" if all(topic.is_reliable for topic in topics) else "non_reliable",
-            partitions=[topic.name for topic in topics],
-            ids={topic.name: topic_id(topic) for topic in topics if topic.name in ranges},
-            ranges=ranges,
-        )
-    )

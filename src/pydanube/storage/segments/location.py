@@ -3,6 +3,7 @@
 import posixpath
 from base64 import b64encode
 from collections.abc import Mapping
+from os.path import abspath
 from typing import assert_never
 
 from pydanube.errors import InvalidRequest
@@ -53,6 +54,18 @@ def directory_root(config: StorageConfig) -> str | None:
             return None
         case _:
             assert_never(config.mode)
+
+
+def store_url(config: StorageConfig) -> str:
+    """Return where segments lie, for readers that open them without the broker; no secrets.
+
+    A relative directory is one of this process: nobody else could find it by that name.
+    """
+    root = directory_root(config)
+    if root is None:
+        assert config.durable is not None
+        return config.durable.root or ""
+    return f"file://{abspath(root)}"
 
 
 def local_segments_root(journal_root: str) -> str:

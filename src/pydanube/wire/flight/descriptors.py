@@ -275,6 +275,8 @@ class TopicNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a plan: the id of each of them that is read."""
     ranges: dict[str, OffsetRange] = {}
     """Of a plan: what is read of each, fixed at one moment."""
+    store: str | None = None
+    """Where segments lie: the URL of a directory or bucket."""
 
 
 class PieceNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):

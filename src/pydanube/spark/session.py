@@ -1,0 +1,78 @@
+"""A Spark session with the settings that the data source needs, and loopback ports alone."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pydanube.errors import NotSupported
+from pydanube.spark.java import choose_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        # Else Connect listens on all addresses.
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        # A reader with filters is refused without it, and times have one meaning.
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        # Bytes between workers and Java have stalled over loopback TCP.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.worker.idleTimeoutSeconds": "300",
+        "spark.python.worker.killOnIdleTimeout": "true",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+    }
+)
+"""What `session` sets unless told otherwise."""
+
+
+def session(
+    name: str = "danube", master: str = "local[*,4]", **conf: str | int | bool
+) -> "SparkSession":
+    """Start Spark, or return the session that runs.
+
+    `conf` are Spark's settings, dots written as two underscores or given in a dict:
+    `session("orders", **{"spark.sql.shuffle.partitions": 4})`. They win over the ones set here.
+    With a local master everything listens on loopback alone.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise NotSupported("PySpark is not installed: pip install 'pydanube[spark]'") from error
+    for variable, value in environment_for(master, os.environ).items():
+        os.environ[variable] = value
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, setting in {**SETTINGS, **settings_of(conf)}.items():
+        builder = builder.config(key, setting)
+    return builder.getOrCreate()
+
+
+def environment_for(master: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what must be set before Java starts; what the user has set stays."""
+    wanted = {
+        # Workers must be this Python, which has this package.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    if master.startswith("local"):
+        # Else the UI listens on all addresses.
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    found = {name: environment.get(name, value) for name, value in wanted.items()}
+    # Not where others may write: what lies there is run.
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    found["JAVA_HOME"] = choose_java(environment, cache / "pydanube")
+    return found
+
+
+def settings_of(conf: Mapping[str, str | int | bool]) -> dict[str, str]:
+    """Return settings as Spark writes them."""
+    return {
+        key.replace("__", "."): str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in conf.items()
+    }

@@ -1,0 +1,1 @@
+"""Writing frames into topics, each row once."""

@@ -1,0 +1,42 @@
+"""A number that equal rows share and others do not, so that a changed repeat is noticed. Pure."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+
+def digest_of(rows: pa.RecordBatch) -> int:
+    """Return 64 bits of the rows' values, however their buffers happen to lie in memory."""
+    state = xxhash.xxh64()
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        state.update(field.name.encode())
+        _add(state, column)
+    return state.intdigest()
+
+
+def _add(state: "xxhash.xxh64", column: pa.Array) -> None:
+    if pa.types.is_map(column.type):
+        offsets = column.offsets
+        _add(state, pc.subtract(offsets[1:], offsets[:-1]))
+        _add(state, column.is_valid().cast(pa.uint8()))
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        _add(state, column.keys.slice(first, last - first))
+        _add(state, column.items.slice(first, last - first))
+    elif pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        _add(state, pc.binary_length(column))
+        # Joined into one value: nulls are told by their lengths, whatever lies below them.
+        values = pc.drop_null(column).cast(pa.binary())
+        state.update(
+            pc.binary_join(pa.ListArray.from_arrays([0, len(values)], values), b"")[0].as_buffer()
+        )
+    else:
+        if column.null_count:
+            _add(state, column.is_valid().cast(pa.uint8()))
+            column = column.drop_null()
+        plain = pa.concat_arrays([column]) if column.offset else column
+        width = plain.type.bit_width // 8
+        buffer = plain.buffers()[1]
+        if buffer is not None and len(plain):
+            state.update(
+                memoryview(buffer)[plain.offset * width : (plain.offset + len(plain)) * width]
+            )

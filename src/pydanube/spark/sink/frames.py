@@ -1,0 +1,200 @@
+"""Rows of a frame as messages: which columns mean what, and where each row goes. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from pydanube.errors import InvalidRequest
+from pydanube.model.hashing import fnv1a_64
+from pydanube.spark.options import WriteOptions
+
+MESSAGE_COLUMNS = {
+    "publish_time": ("timestamp",),
+    "producer_name": ("string",),
+    "routing_key": ("string",),
+    "attributes": ("map<string,string>",),
+    "schema_id": ("bigint", "int"),
+    "schema_version": ("int", "bigint"),
+    "payload": ("binary", "string"),
+}
+"""Columns that become parts of a message, with the types they may have."""
+PLACE_COLUMNS = {"topic": ("string",), "partition": ("int",), "offset": ("bigint",)}
+"""Columns of a frame that was read from topics. The target gives places of its own."""
+
+
+class FrameColumns(Struct, frozen=True, kw_only=True):
+    """What a writer does with the columns of its frame."""
+
+    message: tuple[str, ...]
+    record: tuple[str, ...] = ()
+    """The columns that are encoded into the payload; none: there is a payload."""
+    topic: bool = False
+    """Whether the column `topic` says where rows go."""
+
+
+def check_frame(types: Sequence[tuple[str, str]], options: WriteOptions) -> FrameColumns:
+    """Return what the columns of a frame mean; InvalidRequest names the one that means nothing."""
+    named = dict(types)
+    if len(named) != len(types):
+        raise InvalidRequest("the frame has a column twice; give each column a name of its own")
+    own = {options.producer_column, options.sequence_column} - {None}
+    for column in sorted(own - named.keys(), key=str):
+        raise InvalidRequest(f"the frame has no column {column}, which an option names")
+    for name, kinds in (MESSAGE_COLUMNS | PLACE_COLUMNS).items():
+        if name in named and named[name] not in kinds:
+            raise InvalidRequest(f"column {name} is {named[name]}; it must be {' or '.join(kinds)}")
+    if options.topic is None and "topic" not in named:
+        raise InvalidRequest(
+            "where to? Give option topic, such as /default/orders, or the frame a column topic"
+        )
+    envelope = MESSAGE_COLUMNS.keys() | PLACE_COLUMNS.keys() | own
+    others = [name for name in named if name not in envelope]
+    message = tuple(name for name in named if name in MESSAGE_COLUMNS)
+    if options.encode == "none":
+        _check_payload(named, others)
+    elif not others or "payload" in named:
+        raise InvalidRequest(
+            f"option encode is {options.encode}: the columns that are not of the envelope become "
+            f"the payload, {'there are none' if not others else 'and the frame has one already'}"
+        )
+    return FrameColumns(
+        message=message,
+        record=tuple(others) if options.encode != "none" else (),
+        topic=options.topic is None,
+    )
+
+
+def _check_payload(named: dict[str, str], others: list[str]) -> None:
+    if "payload" not in named:
+        raise InvalidRequest(
+            "the frame has no column payload; name one so, or let option encode=json make one of "
+            "all columns"
+        )
+    if others:
+        raise InvalidRequest(
+            f"column {', '.join(others)} is none of a message's ({', '.join(MESSAGE_COLUMNS)}); "
+            "leave it out, or let option encode make a payload of the columns"
+        )
+
+
+def messages_of(rows: pa.RecordBatch, columns: FrameColumns) -> pa.RecordBatch:
+    """Return the columns of messages, under their own names."""
+    found = {name: rows.column(name) for name in columns.message}
+    if columns.record:
+        found["payload"] = json_payloads(rows.select(list(columns.record)))
+    payload = found["payload"]
+    if payload.null_count:
+        raise InvalidRequest(
+            f"{payload.null_count} rows have no payload; filter them, or give them an empty one"
+        )
+    if pa.types.is_string(payload.type):
+        found["payload"] = payload.cast(pa.binary())
+    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+
+
+def json_payloads(rows: pa.RecordBatch) -> pa.Array:
+    """Return every row as a JSON object."""
+    encoder = msgspec.json.Encoder()
+    return pa.array([encoder.encode(row) for row in rows.to_pylist()], pa.binary())
+
+
+def split_by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Give each target its rows: one target for all, or as the column `topic` says."""
+    if topic is not None:
+        yield topic, rows
+        return
+    named = rows.column("topic")
+    if named.null_count:
+        raise InvalidRequest(f"{named.null_count} rows have no topic; fill the column, or filter")
+    found = pc.unique(named).to_pylist()
+    for name in found:
+        yield name, rows if len(found) == 1 else rows.filter(pc.equal(named, name))
+
+
+def partitions_for(keys: pa.Array | None, numbers: pa.Array, partitions: int) -> pa.Array:
+    """Return the partition of each row: by its key, else by its number in the task.
+
+    It depends on nothing else, so that a batch that is written again goes the same way.
+    """
+    turns = pc.subtract(numbers, pc.multiply(pc.divide(numbers, partitions), partitions))
+    if keys is None or keys.null_count == len(keys):
+        return turns
+    encoded = keys.dictionary_encode()
+    places = [fnv1a_64(key) % partitions for key in encoded.dictionary.to_pylist()]
+    by_key = pc.take(pa.array(places, pa.int64()), encoded.indices)
+    return pc.coalesce(by_key, turns)
+
+
+def row_weights(rows: pa.RecordBatch) -> pa.Array:
+    """Return about how many bytes each row weighs, from its values alone."""
+    weights = pa.repeat(pa.scalar(64, pa.int64()), rows.num_rows)
+    for column in rows.columns:
+        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            lengths = pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+            weights = pc.add(weights, lengths)
+        elif pa.types.is_map(column.type) and column.null_count < len(column):
+            weights = pc.add(weights, _map_weights(column))
+    return weights
+
+
+def _map_weights(column: pa.MapArray) -> pa.Array:
+    lengths = pc.add(
+        pc.binary_length(column.keys), pc.fill_null(pc.binary_length(column.items), 0)
+    ).cast(pa.int64())
+    sums = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+    offsets = column.offsets
+    return pc.subtract(sums.take(offsets[1:]), sums.take(offsets[:-1]))
+
+
+class Chunker:
+    """Cuts a sequence of rows into chunks to publish.
+
+    Where it cuts depends on the rows alone, not on the batches they came in: a repeat must name
+    the same ranges.
+    """
+
+    def __init__(self, rows_max: int, bytes_max: int) -> None:
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._waiting: pa.RecordBatch | None = None
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows; yield the chunks that are complete now."""
+        if self._waiting is not None:
+            rows = pa.concat_batches([self._waiting, rows])
+        self._waiting = None
+        weights = pc.cumulative_sum(row_weights(rows))
+        first, before = 0, 0
+        while first < rows.num_rows:
+            limit = before + self._bytes_max
+            over = pc.index(pc.greater(weights.slice(first), limit), True).as_py()
+            full = self._rows_max if over < 0 else min(self._rows_max, max(over, 1))
+            if over < 0 and first + self._rows_max > rows.num_rows:
+                self._waiting = rows.slice(first)
+                return
+            count = min(full, rows.num_rows - first)
+            yield rows.slice(first, count)
+            first += count
+            before = weights[first - 1].as_py()
+
+    def rest(self) -> pa.RecordBatch | None:
+        """Return the last, incomplete chunk."""
+        rows, self._waiting = self._waiting, None
+        return rows
+
+
+def sort_rows(rows: pa.Table) -> pa.Table:
+    """Sort by all columns, so that the same set of rows always has the same order."""
+    keys = []
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_nested(field.type):
+            rendered = [repr(sorted(value or ())) for value in rows.column(number).to_pylist()]
+            rows = rows.append_column(f"danube_sort_{number}", pa.array(rendered, pa.utf8()))
+            keys.append((f"danube_sort_{number}", "ascending"))
+        else:
+            keys.append((field.name, "ascending"))
+    ordered = rows.sort_by(keys)
+    return ordered.select([name for name in ordered.column_names if "danube_sort_" not in name])

@@ -1,0 +1,167 @@
+"""Publishes the rows of a task to one physical topic, across lost connections and restarts."""
+
+from collections import deque
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from pydanube.errors import Conflict, DanubeError
+from pydanube.model.batch import SCHEMA
+from pydanube.spark.brokers import Brokers
+from pydanube.spark.sink.digests import digest_of
+from pydanube.wire.flight.blocking import BlockingPut
+from pydanube.wire.flight.columns import convert_column
+from pydanube.wire.flight.descriptors import BatchNumbers, PublishCommand
+
+
+class Numbers(Struct, frozen=True, kw_only=True):
+    """The numbers of a chunk's rows: growing, possibly with gaps."""
+
+    sequences: pa.Array
+
+    @property
+    def first(self) -> int:
+        """The number of the first row."""
+        return int(self.sequences[0].as_py())
+
+    @property
+    def last(self) -> int:
+        """The number of the last row."""
+        return int(self.sequences[-1].as_py())
+
+    def above(self, sequence: int) -> int:
+        """Return how many rows come before the first one above a number."""
+        found: int = pc.index(pc.greater(self.sequences, sequence), True).as_py()
+        return len(self.sequences) if found < 0 else found
+
+
+class _Unanswered(Struct, frozen=True):
+    """A chunk on its way."""
+
+    rows: pa.RecordBatch
+    numbers: Numbers | None
+    digest: int | None
+
+
+class TopicPublisher:
+    """Sends chunks in order, several on their way at a time.
+
+    Numbered chunks are sent again after a lost connection, and stored once. Unnumbered ones are
+    sent again, too: they may be stored twice.
+    """
+
+    def __init__(
+        self, brokers: Brokers, command: PublishCommand, in_flight: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._brokers = brokers
+        self._command = command
+        self._in_flight = in_flight
+        self._now_ms = now_ms
+        self._unanswered: deque[_Unanswered] = deque()
+        self._put: BlockingPut | None = None
+        self._attempts = brokers.attempts()
+        self.stored = 0
+        """Rows that are durable, among them those that were before."""
+        self.repeated = 0
+        """Those of them that were stored by an earlier attempt."""
+
+    def send(self, rows: pa.RecordBatch, numbers: Numbers | None) -> None:
+        """Send a chunk of message columns; waits while too many are on their way."""
+        while len(self._unanswered) >= self._in_flight:
+            self._take_answer()
+        # What a repeat cannot know, such as the time of sending, is left out of the digest.
+        digest = digest_of(rows) if numbers is not None else None
+        whole = completed(rows, self._command.producer, self._now_ms())
+        self._write(_Unanswered(whole, numbers, digest))
+
+    def finish(self) -> None:
+        """Wait until everything is durable."""
+        while self._unanswered:
+            self._take_answer()
+        if self._put is not None:
+            self._put.close()
+            self._put = None
+
+    def _write(self, chunk: _Unanswered) -> None:
+        self._unanswered.append(chunk)
+        if self._put is None:
+            self._reopen()
+        else:
+            self._try_write(self._put, chunk)
+
+    def _try_write(self, put: BlockingPut, chunk: _Unanswered) -> bool:
+        """Tell whether a chunk went out; what ended the stream is told with the next answer."""
+        try:
+            self._write_one(put, chunk)
+        except DanubeError:
+            return False
+        return True
+
+    def _write_one(self, put: BlockingPut, chunk: _Unanswered) -> None:
+        numbers = chunk.numbers
+        stamp = None
+        if numbers is not None:
+            stamp = BatchNumbers(
+                first_sequence=numbers.first, last_sequence=numbers.last, digest=chunk.digest
+            )
+        put.write(chunk.rows, stamp)
+
+    def _take_answer(self) -> None:
+        assert self._put is not None, "a chunk is on its way without a stream"
+        try:
+            answer = self._put.answer()
+        except DanubeError as error:
+            self._attempts.failed(error)
+            self._brokers.leave()
+            self._reopen()
+            return
+        chunk = self._unanswered.popleft()
+        self._attempts.progressed()
+        if answer.result == "overlap":
+            self._send_rest(chunk, answer.last_sequence)
+            return
+        self.stored += chunk.rows.num_rows
+        if answer.result == "already_applied":
+            self.repeated += chunk.rows.num_rows
+
+    def _send_rest(self, chunk: _Unanswered, last: int | None) -> None:
+        """Some rows of the chunk are stored, and the stream has ended: send what lies above."""
+        if chunk.numbers is None or last is None:
+            raise Conflict(f"{self._command.topic} answered an overlap to rows without numbers")
+        known = chunk.numbers.above(last)
+        self.stored += known
+        self.repeated += known
+        rest = _Unanswered(
+            chunk.rows.slice(known), Numbers(sequences=chunk.numbers.sequences.slice(known)), None
+        )
+        self._unanswered.appendleft(rest)
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Send everything that is unanswered on a new stream, in its order."""
+        self._put = None
+        while self._put is None:
+            try:
+                self._put = self._brokers.once(lambda broker: broker.put(self._command, SCHEMA))
+            except DanubeError as error:
+                self._attempts.failed(error)
+        put = self._put
+        all(self._try_write(put, chunk) for chunk in self._unanswered)
+
+
+def completed(rows: pa.RecordBatch, producer: str, now_ms: int) -> pa.RecordBatch:
+    """Return rows in the layout that brokers store as it comes."""
+    stand_ins = {"publish_time": now_ms, "producer_name": producer}
+    columns = []
+    for field in SCHEMA:
+        stand_in = stand_ins.get(field.name)
+        if field.name not in rows.schema.names:
+            columns.append(pa.repeat(pa.scalar(stand_in, field.type), rows.num_rows))
+            continue
+        column = convert_column(field.name, rows.column(field.name))
+        if stand_in is not None and column.null_count:
+            column = pc.fill_null(column, stand_in)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -1,0 +1,196 @@
+"""What a writing task does: turn its rows into numbered messages and publish them."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from pydanube.errors import InvalidRequest, NotFound
+from pydanube.model.names import check_client_name, check_topic_name
+from pydanube.runtime.clock import SystemClock
+from pydanube.spark.brokers import Brokers, brokers_of
+from pydanube.spark.options import WriteOptions
+from pydanube.spark.sink.frames import (
+    Chunker,
+    FrameColumns,
+    messages_of,
+    partitions_for,
+    sort_rows,
+    split_by_topic,
+)
+from pydanube.spark.sink.numbering import TaskIdentity
+from pydanube.spark.sink.publishing import Numbers, TopicPublisher
+from pydanube.wire.flight.descriptors import PlanCommand, PublishCommand
+
+_SEQUENCE = "danube_sequence"
+
+
+class TaskResult(Struct, frozen=True, kw_only=True):
+    """What became of a task's rows."""
+
+    rows: int
+    stored: int
+    repeated: int
+
+
+class WritingTask:
+    """Writes the rows of one task. `identity` None: rows are not numbered."""
+
+    def __init__(
+        self, options: WriteOptions, columns: FrameColumns, identity: TaskIdentity | None
+    ) -> None:
+        self._options = options
+        self._columns = columns
+        self._identity = identity
+        self._brokers: Brokers = brokers_of(options.access)
+        self._partitions: dict[str, list[str]] = {}
+        self._flows: dict[tuple[str, str], _Flow] = {}
+        self._rows = 0
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> TaskResult:
+        """Publish everything; returns once all of it is durable."""
+        for batch in self._ordered(batches):
+            if batch.num_rows:
+                self._take(batch)
+        for flow in self._flows.values():
+            flow.finish()
+        return TaskResult(
+            rows=self._rows,
+            stored=sum(flow.publisher.stored for flow in self._flows.values()),
+            repeated=sum(flow.publisher.repeated for flow in self._flows.values()),
+        )
+
+    def _ordered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self._options.order == "input":
+            return batches
+        rows = list(batches)
+        if not rows:
+            return iter(())
+        return iter(sort_rows(pa.Table.from_batches(rows)).to_batches())
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        first = self._rows
+        numbered = pa.arange(first, first + batch.num_rows)
+        self._rows += batch.num_rows
+        batch = batch.append_column("danube_row", numbered)
+        for producer, own in self._by_producer(batch):
+            for topic, rows in split_by_topic(own, self._options.topic):
+                for physical, part in self._by_partition(topic, rows):
+                    self._flow(physical, producer).take(part)
+
+    def _by_producer(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        column = self._options.producer_column
+        if column is None:
+            yield self._identity.producer if self._identity is not None else "spark", batch
+            return
+        names = batch.column(column)
+        if names.null_count or batch.column(self._options.sequence_column).null_count:
+            raise InvalidRequest(
+                f"columns {column} and {self._options.sequence_column} number the rows, and some "
+                "of them are null"
+            )
+        for name in pc.unique(names).to_pylist():
+            check_client_name("producer", str(name))
+            yield str(name), batch.filter(pc.equal(names, name))
+
+    def _by_partition(
+        self, topic: str, rows: pa.RecordBatch
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        partitions = self._physical(topic)
+        if len(partitions) == 1:
+            yield partitions[0], rows
+            return
+        keys = rows.column("routing_key") if "routing_key" in rows.schema.names else None
+        first = rows.column("danube_row")
+        chosen = partitions_for(keys, first, len(partitions))
+        for number, physical in enumerate(partitions):
+            part = rows.filter(pc.equal(chosen, number))
+            if part.num_rows:
+                yield physical, part
+
+    def _physical(self, topic: str) -> list[str]:
+        known = self._partitions.get(topic)
+        if known is None:
+            check_topic_name(topic)
+            try:
+                command = PlanCommand(topic=topic, from_="latest")
+                known = self._brokers.call(lambda broker: broker.plan(command)).notes.partitions
+            except NotFound:
+                known = [topic]  # The first batch creates it, if the broker allows.
+            self._partitions[topic] = known
+        return known
+
+    def _flow(self, physical: str, producer: str) -> "_Flow":
+        flow = self._flows.get((physical, producer))
+        if flow is None:
+            numbered = self._options.guarantee == "exactly_once"
+            command = PublishCommand(topic=physical, producer=producer, dispatch="reliable")
+            publisher = TopicPublisher(
+                self._brokers, command, self._options.in_flight, SystemClock().now_ms
+            )
+            flow = _Flow(
+                publisher, self._options, self._columns, self._identity if numbered else None
+            )
+            self._flows[physical, producer] = flow
+        return flow
+
+
+class _Flow:
+    """The rows of one task for one physical topic and one producer."""
+
+    def __init__(
+        self,
+        publisher: TopicPublisher,
+        options: WriteOptions,
+        columns: FrameColumns,
+        identity: TaskIdentity | None,
+    ) -> None:
+        self.publisher = publisher
+        self._options = options
+        self._columns = columns
+        self._identity = identity
+        self._chunker = Chunker(options.batch_rows, options.batch_bytes)
+        self._count = 0
+        self._last: int | None = None
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        messages = messages_of(rows, self._columns)
+        numbers = self._numbers(rows)
+        if numbers is not None:
+            messages = messages.append_column(_SEQUENCE, numbers)
+        for chunk in self._chunker.add(messages):
+            self._send(chunk)
+
+    def _numbers(self, rows: pa.RecordBatch) -> pa.Array | None:
+        if self._identity is None:
+            return None
+        column = self._options.sequence_column
+        if column is None:
+            first = self._identity.sequence(self._count)
+            self._count += rows.num_rows
+            self._identity.sequence(self._count)
+            return pa.arange(first, first + rows.num_rows)
+        numbers = rows.column(column).cast(pa.int64())
+        last = pa.array([-1 if self._last is None else self._last], pa.int64())
+        before = pa.concat_arrays([last, numbers[:-1]])
+        if not pc.all(pc.greater(numbers, before)).as_py():
+            raise InvalidRequest(
+                f"column {column} numbers the rows, and does not grow from row to row within a "
+                "task; read with splitPartitions=false, and keep the order of the source"
+            )
+        self._last = numbers[-1].as_py()
+        return numbers
+
+    def finish(self) -> None:
+        rest = self._chunker.rest()
+        if rest is not None:
+            self._send(rest)
+        self.publisher.finish()
+
+    def _send(self, chunk: pa.RecordBatch) -> None:
+        numbers = None
+        if _SEQUENCE in chunk.schema.names:
+            numbers = Numbers(sequences=chunk.column(_SEQUENCE))
+            chunk = chunk.drop_columns([_SEQUENCE])
+        self.publisher.send(chunk, numbers)

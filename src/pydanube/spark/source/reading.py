@@ -1,0 +1,163 @@
+"""What a task does: read the rows of its piece, from segments or through a broker.
+
+The rows of a piece never depend on where they are read. When a segment has been replaced or a
+broker is gone, the rest of the same range is looked for elsewhere.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from msgspec import Struct
+
+from pydanube.errors import Corruption, DanubeError, InvalidRequest, NotFound, Unavailable
+from pydanube.spark.brokers import Brokers, brokers_of
+from pydanube.spark.errors import DataLoss
+from pydanube.spark.options import ReadOptions, Selection
+from pydanube.spark.source.conditions import Condition, expression_of, time_bounds
+from pydanube.spark.source.planning import Piece
+from pydanube.spark.source.rows import Place, gather, stored_columns, to_rows
+from pydanube.spark.source.segment_files import ANY_TIME, SegmentFiles, TimeBounds
+from pydanube.spark.source.topics import Topics
+from pydanube.storage.config import Durable
+from pydanube.wire.flight.descriptors import Ticket
+
+_log = logging.getLogger("pydanube.spark")
+
+Stored = Iterator[tuple[int, pa.RecordBatch]]
+
+
+class SegmentHint(Struct, frozen=True):
+    """A segment that held some of a piece when it was planned."""
+
+    key: str
+    start: int
+    end: int
+
+
+class PieceTask(Struct, frozen=True, kw_only=True):
+    """A piece, and where it was last seen."""
+
+    piece: Piece
+    hints: tuple[SegmentHint, ...] = ()
+    store: Durable | None = None
+
+
+class PieceReader:
+    """Reads one piece in one task. `columns` are the stored columns it yields."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        task: PieceTask,
+        columns: Sequence[str],
+        times: TimeBounds = ANY_TIME,
+    ) -> None:
+        self._options = options
+        self._times = times
+        self._piece = task.piece
+        self._hints = task.hints
+        self._columns = columns
+        self._brokers: Brokers = brokers_of(options.access)
+        self._files = SegmentFiles(task.store) if task.store is not None else None
+        self._at = task.piece.start
+
+    def rows(self) -> Stored:
+        """Yield the piece's rows in order, each batch with the offset of its first row."""
+        attempts = self._brokers.attempts()
+        while self._at < self._piece.end:
+            try:
+                for first, batch in self._next_part():
+                    yield first, batch
+                    self._at = first + batch.num_rows
+                    attempts.progressed()
+            except (DataLoss, Corruption):
+                raise
+            except InvalidRequest as error:
+                self._pass_over_loss(error)
+            except DanubeError as error:
+                self._hints = ()
+                attempts.failed(error)
+
+    def _next_part(self) -> Stored:
+        """Read on from here, until another source has to be taken."""
+        hint = next((each for each in self._hints if each.start <= self._at < each.end), None)
+        if hint is not None and self._files is not None:
+            return self._from_segment(hint, self._files)
+        return self._from_broker(
+            min([self._piece.end, *(each.start for each in self._hints if each.start > self._at)])
+        )
+
+    def _from_segment(self, hint: SegmentHint, files: SegmentFiles) -> Stored:
+        end = min(hint.end, self._piece.end)
+        try:
+            yield from files.read(hint.key, self._at, end, self._columns, self._times)
+        except Unavailable:
+            if self._options.segment_access == "direct":
+                raise
+            # Joined with others meanwhile, expired, or never visible from here.
+            self._hints = ()
+            return
+        self._at = end  # Row groups without a row that is wanted were left out.
+
+    def _from_broker(self, end: int) -> Stored:
+        lenient = not self._options.fail_on_data_loss
+        ticket = Ticket(
+            topic=self._piece.topic,
+            id=self._piece.id,
+            from_=self._at,
+            to=end,
+            missing="skip" if lenient else "refuse",
+        )
+        for first, batch in self._brokers.stream(lambda broker: broker.get(ticket)):
+            if first != self._at and not (lenient and first > self._at):
+                raise Corruption(
+                    f"topic {self._piece.topic}: offset {first} came where {self._at} was due"
+                )
+            yield first, batch
+        if lenient:
+            self._at = end  # What is missing at the end was skipped.
+        elif self._at < end:
+            raise Unavailable(f"the broker ended a read at {self._at}, before {end}")
+
+    def _pass_over_loss(self, error: InvalidRequest) -> None:
+        """Find out what is gone, and go on behind it if that is allowed."""
+        piece = self._piece
+        wanted = f"offset {self._at}"
+        topics = Topics(self._brokers, Selection(names=(piece.topic,)))
+        state = topics.states().get(piece.topic)
+        if state is None or state.id != piece.id:
+            loss = DataLoss(piece.topic, wanted, "the topic is gone or was created anew since")
+            left = piece.end
+        elif self._at < state.earliest:
+            loss = DataLoss(piece.topic, wanted, f"the first one is {state.earliest}")
+            left = min(state.earliest, piece.end)
+        elif isinstance(error, NotFound) or piece.end > state.frontier:
+            loss = DataLoss(piece.topic, wanted, f"it ends at {state.frontier}: {error}")
+            left = piece.end
+        else:
+            raise error
+        if self._options.fail_on_data_loss:
+            raise loss from error
+        _log.warning("going on without what is lost: %s", loss)
+        self._at = left
+
+
+def read_task(
+    options: ReadOptions,
+    task: PieceTask,
+    schema: pa.Schema,
+    conditions: Sequence[Condition] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task as Spark wants them, those alone that meet all conditions."""
+    place = Place.of(task.piece.topic)
+    times = time_bounds(conditions)
+    reader = PieceReader(options, task, stored_columns(schema.names), times)
+    expression = expression_of(conditions, schema)
+
+    def converted() -> Iterator[pa.RecordBatch]:
+        for first, batch in reader.rows():
+            rows = to_rows(batch, first, place, schema)
+            yield rows if expression is None else rows.filter(expression)
+
+    return gather(converted())

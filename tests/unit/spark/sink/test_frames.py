@@ -1,0 +1,159 @@
+"""Rows of a frame as messages."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydanube.client.routing import PartitionRouter
+from pydanube.errors import InvalidRequest
+from pydanube.spark.options import Access, WriteOptions
+from pydanube.spark.sink.digests import digest_of
+from pydanube.spark.sink.frames import (
+    Chunker,
+    check_frame,
+    messages_of,
+    partitions_for,
+    sort_rows,
+    split_by_topic,
+)
+from pydanube.spark.sink.numbering import TaskIdentity, stream_owner
+
+ACCESS = Access(urls=("http://x:1",))
+
+
+def options(**given) -> WriteOptions:
+    return WriteOptions(access=ACCESS, topic="/default/out", **given)
+
+
+def test_a_frame_that_was_read_can_be_written():
+    types = [("topic", "string"), ("partition", "int"), ("offset", "bigint"), ("payload", "binary")]
+    assert check_frame(types, options()).message == ("payload",)
+
+
+@pytest.mark.parametrize(
+    ("types", "given", "words"),
+    [
+        ([("body", "string")], {}, "no column payload"),
+        ([("payload", "int")], {}, "column payload is int"),
+        ([("payload", "string"), ("colour", "string")], {}, "column colour is none"),
+        ([("payload", "string"), ("payload", "string")], {}, "twice"),
+        ([("payload", "string")], {"topic": None}, "where to?"),
+        ([("payload", "string")], {"encode": "json"}, "there are none"),
+        ([("payload", "string"), ("a", "int")], {"encode": "json"}, "has one already"),
+        ([("payload", "binary")], {"producer_column": "p", "sequence_column": "s"}, "no column p"),
+    ],
+)
+def test_a_frame_that_makes_no_messages_is_refused(types, given, words):
+    with pytest.raises(InvalidRequest) as refused:
+        check_frame(types, WriteOptions(access=ACCESS, **{"topic": "/default/out", **given}))
+    assert words in str(refused.value)
+
+
+def test_columns_become_json():
+    columns = check_frame([("id", "int"), ("name", "string")], options(encode="json"))
+    rows = pa.record_batch({"id": [1, 2], "name": ["a", None]})
+    assert messages_of(rows, columns).column("payload").to_pylist() == [
+        b'{"id":1,"name":"a"}',
+        b'{"id":2,"name":null}',
+    ]
+
+
+def test_rows_without_payload_are_refused():
+    columns = check_frame([("payload", "string")], options())
+    with pytest.raises(InvalidRequest, match="1 rows have no payload"):
+        messages_of(pa.record_batch({"payload": ["a", None]}), columns)
+
+
+def test_rows_go_where_their_topic_says():
+    rows = pa.record_batch({"topic": ["/a/x", "/a/y", "/a/x"], "payload": ["1", "2", "3"]})
+    found = {
+        topic: part.column("payload").to_pylist() for topic, part in split_by_topic(rows, None)
+    }
+    assert found == {"/a/x": ["1", "3"], "/a/y": ["2"]}
+
+
+def test_keys_go_where_every_client_sends_them():
+    keys = [f"key-{number}" for number in range(20)]
+    chosen = partitions_for(pa.array(keys), pa.arange(0, 20), 7).to_pylist()
+    assert chosen == [PartitionRouter(7).pick(key) for key in keys]
+
+
+def test_rows_without_a_key_take_turns_by_their_number_in_the_task():
+    assert partitions_for(None, pa.arange(5, 9), 3).to_pylist() == [2, 0, 1, 2]
+    keys = pa.array([None, "a", None], pa.utf8())
+    assert partitions_for(keys, pa.arange(0, 3), 2).to_pylist()[::2] == [0, 0]
+
+
+_rows = st.lists(st.binary(max_size=40), min_size=1, max_size=60)
+
+
+@given(_rows, st.lists(st.integers(1, 59), max_size=5), st.integers(1, 9), st.integers(70, 400))
+def test_chunks_depend_on_the_rows_alone(payloads, cuts, rows_max, bytes_max):
+    whole = pa.record_batch({"payload": pa.array(payloads, pa.binary())})
+
+    def chunks(edges):
+        chunker = Chunker(rows_max, bytes_max)
+        found = []
+        for low, high in zip([0, *edges], [*edges, len(payloads)], strict=True):
+            found += chunker.add(whole.slice(low, high - low))
+        rest = chunker.rest()
+        return [*found, *([rest] if rest is not None else [])]
+
+    at_once = chunks([])
+    in_parts = chunks(sorted(cut for cut in set(cuts) if cut < len(payloads)))
+    assert [each.to_pylist() for each in at_once] == [each.to_pylist() for each in in_parts]
+    assert [digest_of(each) for each in at_once] == [digest_of(each) for each in in_parts]
+    joined = pa.concat_batches(at_once).column("payload").to_pylist()
+    assert joined == payloads
+    assert all(1 <= each.num_rows <= rows_max for each in at_once)
+
+
+def test_a_digest_tells_rows_apart_by_their_values_alone():
+    attributes = pa.map_(pa.utf8(), pa.utf8())
+
+    def rows(payloads, keys, maps):
+        return pa.record_batch(
+            {
+                "payload": pa.array(payloads, pa.binary()),
+                "routing_key": pa.array(keys, pa.utf8()),
+                "attributes": pa.array(maps, attributes),
+                "schema_id": pa.array([1] * len(payloads)),
+            }
+        )
+
+    one = rows([b"a", b"bc"], ["k", None], [[("x", "y")], None])
+    assert digest_of(one) == digest_of(pa.concat_batches([one.slice(0, 1), one.slice(1)]))
+    assert digest_of(one) == digest_of(pa.concat_batches([one, one]).slice(2))
+    others = [
+        rows([b"ab", b"c"], ["k", None], [[("x", "y")], None]),
+        rows([b"a", b"bc"], ["k", ""], [[("x", "y")], None]),
+        rows([b"a", b"bc"], ["k", None], [[("x", "y")], []]),
+        rows([b"a", b"bc"], ["k", None], [[("x", "z")], None]),
+        rows([b"bc", b"a"], [None, "k"], [None, [("x", "y")]]),
+    ]
+    assert len({digest_of(each) for each in [one, *others]}) == 6
+
+
+def test_sorting_gives_the_same_order_to_the_same_rows():
+    table = pa.table(
+        {
+            "payload": [b"b", b"a", b"a"],
+            "attributes": pa.array(
+                [None, [("z", "1")], [("a", "1")]], pa.map_(pa.utf8(), pa.utf8())
+            ),
+        }
+    )
+    backwards = table.take([2, 1, 0])
+    assert sort_rows(table).to_pylist() == sort_rows(backwards).to_pylist()
+    assert sort_rows(table).column_names == table.column_names
+
+
+def test_numbers_grow_from_batch_to_batch():
+    def sequence(epoch: int, row: int) -> int:
+        return TaskIdentity(owner=stream_owner("q"), epoch=epoch, task=3).sequence(row)
+
+    assert sequence(0, 0) == 0
+    assert sequence(1, 0) == 2**32
+    assert sequence(0, 2**32 - 1) < sequence(1, 0) < sequence(1, 1)
+    assert TaskIdentity(owner=stream_owner("q"), epoch=9, task=3).producer == "spark/q/3"
