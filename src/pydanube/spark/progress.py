@@ -18,8 +18,9 @@ from pydanube.observability.exposition import Exposition
 from pydanube.observability.metric_table import Metric
 from pydanube.spark.brokers import brokers_of
 from pydanube.spark.options import read_options
+from pydanube.spark.source.cursors import move_for_holder
 from pydanube.spark.source.offsets import read_offset
-from pydanube.spark.source.topics import Cursors
+from pydanube.spark.source.rows import Place
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -146,17 +147,15 @@ class ProgressMirror(_Listener):
 
     @override
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:
-        cursors = Cursors(brokers_of(self._options.access), self._options)
+        subscription = self._options.subscription
+        assert subscription is not None, "it was checked"
         for _, end, _ in offsets_of(json.loads(event.progress.json)):
             wanted = {
                 topic: position
                 for topic, position in end.items()
-                if any(
-                    topic == name or topic.startswith(f"{name}-part-")
-                    for name in self._options.selection.names
-                )
+                if {topic, Place.of(topic).topic} & set(self._options.selection.names)
             }
-            cursors.advance(wanted)
+            move_for_holder(brokers_of(self._options.access), subscription, wanted)
 
 
 def offsets_of(

@@ -82,7 +82,6 @@ def test_every_option_can_be_given():
         ({}, "which topic?"),
         ({"topic": "/default/a", "topics": "/default/b"}, "topic and topics"),
         ({"topic": "orders"}, "option topic: topic name 'orders'"),
-        ({"topicsPattern": "("}, "no regular expression"),
         ({**TOPIC, "maxRowPerTrigger": "1"}, "did you mean maxRowsPerTrigger?"),
         ({**TOPIC, "zzz": "1"}, "there is no option zzz"),
         ({**TOPIC, "maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger: must be at least 1"),

@@ -29,12 +29,13 @@ from pydanube.spark.source.conditions import (
     holds_for,
     is_applied,
 )
+from pydanube.spark.source.cursors import position_of
 from pydanube.spark.source.hints import plan_tasks
 from pydanube.spark.source.planning import Piece, TopicState, choose_grid, cut
 from pydanube.spark.source.ranges import check_vector, starts_of
 from pydanube.spark.source.reading import PieceTask, read_task
 from pydanube.spark.source.rows import Place
-from pydanube.spark.source.topics import Cursors, Topics
+from pydanube.spark.source.topics import Topics
 
 _OPERATORS: Mapping[type[Filter], Operator] = {
     EqualTo: "=",
@@ -92,12 +93,17 @@ def _starts(
         case "latest":
             return {name: state.frontier for name, state in states.items()}
         case "committed":
-            cursors = Cursors(brokers_of(options.access), options)
-            found = {name: cursors.position(name) for name in states}
-            vector = {name: at for name, at in found.items() if at is not None}
+            vector = _committed(options, states)
         case vector:
             check_vector("startingOffsets", vector, states)
     return starts_of(vector, states, strict=options.fail_on_data_loss)
+
+
+def _committed(options: ReadOptions, states: Mapping[str, TopicState]) -> dict[str, int]:
+    assert options.subscription is not None, "options were checked"
+    brokers = brokers_of(options.access)
+    found = {name: position_of(brokers, name, options.subscription) for name in states}
+    return {name: cursor.position for name, cursor in found.items() if cursor is not None}
 
 
 def _ends(

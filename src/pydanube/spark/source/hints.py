@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.spark.options import ReadOptions
 from pydanube.spark.source.planning import Piece
-from pydanube.spark.source.reading import PieceTask, SegmentHint
+from pydanube.spark.source.reading import PieceTask, hints_within
 from pydanube.spark.source.segment_files import SegmentFiles, directory_of
 from pydanube.spark.source.topics import Topics
 from pydanube.storage.config import Durable
@@ -31,7 +31,9 @@ def plan_tasks(
     store = choose_store(options, plans)
     if store is None:
         return [PieceTask(piece=piece) for piece in pieces]
-    return [PieceTask(piece=piece, hints=_hints(piece, plans), store=store) for piece in pieces]
+    return [
+        PieceTask(piece=piece, hints=hints_within(piece, plans), store=store) for piece in pieces
+    ]
 
 
 def choose_store(options: ReadOptions, plans: Sequence[Plan]) -> Durable | None:
@@ -66,17 +68,3 @@ def _ranges(pieces: Sequence[Piece]) -> dict[str, tuple[int, int]]:
         low, high = found.get(piece.topic, (piece.start, piece.end))
         found[piece.topic] = (min(low, piece.start), max(high, piece.end))
     return found
-
-
-def _hints(piece: Piece, plans: Sequence[Plan]) -> tuple[SegmentHint, ...]:
-    hints: list[SegmentHint] = []
-    for plan in plans:
-        for part in plan.pieces:
-            low, high = max(part.from_, piece.start), min(part.to, piece.end)
-            if part.topic != piece.topic or part.segment is None or low >= high:
-                continue
-            if hints and hints[-1].key == part.segment and hints[-1].end == low:
-                hints[-1] = SegmentHint(part.segment, hints[-1].start, high)
-            else:
-                hints.append(SegmentHint(part.segment, low, high))
-    return tuple(hints)

@@ -20,6 +20,7 @@ from pydanube.spark.source.rows import Place, gather, stored_columns, to_rows
 from pydanube.spark.source.segment_files import ANY_TIME, SegmentFiles, TimeBounds
 from pydanube.spark.source.topics import Topics
 from pydanube.storage.config import Durable
+from pydanube.wire.flight.blocking import Plan
 from pydanube.wire.flight.descriptors import Ticket
 
 _log = logging.getLogger("pydanube.spark")
@@ -41,6 +42,21 @@ class PieceTask(Struct, frozen=True, kw_only=True):
     piece: Piece
     hints: tuple[SegmentHint, ...] = ()
     store: Durable | None = None
+
+
+def hints_within(piece: Piece, plans: Sequence[Plan]) -> tuple[SegmentHint, ...]:
+    """Return the segments of plans that hold some of a piece."""
+    hints: list[SegmentHint] = []
+    for plan in plans:
+        for part in plan.pieces:
+            low, high = max(part.from_, piece.start), min(part.to, piece.end)
+            if part.topic != piece.topic or part.segment is None or low >= high:
+                continue
+            if hints and hints[-1].key == part.segment and hints[-1].end == low:
+                hints[-1] = SegmentHint(part.segment, hints[-1].start, high)
+            else:
+                hints.append(SegmentHint(part.segment, low, high))
+    return tuple(hints)
 
 
 class PieceReader:
@@ -92,13 +108,23 @@ class PieceReader:
         end = min(hint.end, self._piece.end)
         try:
             yield from files.read(hint.key, self._at, end, self._columns, self._times)
-        except Unavailable:
-            if self._options.segment_access == "direct":
-                raise
-            # Joined with others meanwhile, expired, or never visible from here.
-            self._hints = ()
+        except Unavailable as error:
+            self._look_again(hint, error)
             return
         self._at = end  # Row groups without a row that is wanted were left out.
+
+    def _look_again(self, hint: SegmentHint, error: Unavailable) -> None:
+        """Find the rest of the piece: a segment may have been joined with others meanwhile."""
+        topics = Topics(self._brokers, Selection(names=(Place.of(self._piece.topic).topic,)))
+        plans = topics.segments_between({self._piece.topic: (self._at, self._piece.end)})
+        self._hints = hints_within(self._piece, plans)
+        if any(each.key == hint.key for each in self._hints):
+            if self._options.segment_access == "direct":
+                raise Corruption(
+                    f"segment {hint.key} is in the catalogue of {self._piece.topic} and not in "
+                    f"the store: {error}. Restore the object from a copy"
+                ) from error
+            self._hints = ()  # It may not be visible from here: let the broker look.
 
     def _from_broker(self, end: int) -> Stored:
         lenient = not self._options.fail_on_data_loss

@@ -22,6 +22,7 @@ from pydanube.spark.brokers import brokers_of
 from pydanube.spark.errors import DataLoss
 from pydanube.spark.options import ReadOptions
 from pydanube.spark.source.batch_reader import TaskPartition
+from pydanube.spark.source.cursors import Cursors
 from pydanube.spark.source.following import Sizing, next_offset, waiting_rows
 from pydanube.spark.source.hints import plan_tasks
 from pydanube.spark.source.offsets import (
@@ -33,7 +34,7 @@ from pydanube.spark.source.offsets import (
 from pydanube.spark.source.planning import Limits, TopicState, plan_pieces
 from pydanube.spark.source.ranges import check_vector, lost_by, starts_of
 from pydanube.spark.source.reading import read_task
-from pydanube.spark.source.topics import Cursors, Topics
+from pydanube.spark.source.topics import Topics
 
 _log = logging.getLogger("pydanube.spark")
 
@@ -121,7 +122,6 @@ class _Following:
         brokers = brokers_of(options.access)
         self._topics = Topics(brokers, options.selection)
         self._cursors = Cursors(brokers, options) if options.subscription is not None else None
-        self._mirrored: dict[str, int] = {}
         self._discovered_ms: int | None = None
         self._states: Mapping[str, TopicState] = {}
         self._states_ms = 0
@@ -234,15 +234,8 @@ class _Following:
         return [TaskPartition(task) for task in tasks]
 
     def commit(self, end: StreamOffset) -> None:
-        if self._cursors is None:
-            return
-        moved = {
-            topic: position
-            for topic, position in end.next.items()
-            if self._mirrored.get(topic) != position
-        }
-        self._cursors.advance(moved)
-        self._mirrored |= moved
+        if self._cursors is not None:
+            self._cursors.advance(end.next)
 
     def _look(
         self, after: Mapping[str, int] | None = None, wait_ms: int = 0
