@@ -9,6 +9,7 @@ from typing import Any
 from pydanube.broker.servicers.pieces import read_pieces
 from pydanube.dispatch.events import DispatchSettings
 from pydanube.errors import DanubeError
+from pydanube.metadata.memory_store import MemoryMetadataStore
 from pydanube.model.batch import Batch
 from pydanube.model.ids import ConsumerId, Offset, SubscriptionId, TopicId
 from pydanube.model.message import Message
@@ -16,10 +17,13 @@ from pydanube.model.policies import Durability, FailurePolicy, Policies, Subscri
 from pydanube.model.progress import Progress
 from pydanube.model.sequences import MessageSequence, Outcome, SequenceRange
 from pydanube.observability.metrics import BrokerMetrics
+from pydanube.registry.registry import SchemaRegistry
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import Files
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.tasks import TaskScope
+from pydanube.runtime.threads import WorkerThreads
+from pydanube.schemas.format import SchemaTools
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
@@ -27,6 +31,7 @@ from pydanube.subscriptions.consumer import Consumer, ConsumerStream
 from pydanube.subscriptions.outbox import Delivery
 from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.catalog import TopicRecord
+from pydanube.topics.inspection import InspectionContext, WaitingRoom
 from pydanube.topics.topic import Topic, TopicContext
 from tests.support.journals import DIRECTORY
 
@@ -136,9 +141,12 @@ class Done:
 class ServedTopic:
     """A topic, and publishes that can be awaited."""
 
-    def __init__(self, topic: Topic, storage: Storage, tasks: TaskScope) -> None:
+    def __init__(
+        self, topic: Topic, storage: Storage, tasks: TaskScope, schemas: InspectionContext
+    ) -> None:
         self.topic = topic
         self.storage = storage
+        self.schemas = schemas
         self._tasks = tasks
 
     @classmethod
@@ -168,6 +176,12 @@ class ServedTopic:
             durability=durability,
             created_ms=0,
         )
+        threads = WorkerThreads("schemas", 1)
+        schemas = InspectionContext(
+            registry=SchemaRegistry(MemoryMetadataStore(clock), clock, threads, SchemaTools()),
+            threads=threads,
+            waiting=WaitingRoom(),
+        )
         context = TopicContext(
             clock=clock,
             tasks=tasks,
@@ -175,9 +189,10 @@ class ServedTopic:
             dead_letters=NoDeadLetters(),
             broker_url="",
             observer=BrokerMetrics("1").topic(NAME),
+            inspection=schemas,
         )
         topic = Topic(NAME, record, policies or Policies(), context)
-        return cls(topic, storage, tasks)
+        return cls(topic, storage, tasks, schemas)
 
     def send(self, sent: Message, number: MessageSequence | None = None) -> Answer:
         answer = Answer()

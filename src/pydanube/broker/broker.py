@@ -15,6 +15,7 @@ from pydanube.broker.servicers.discovery import DiscoveryServicer
 from pydanube.broker.servicers.flight import FlightServicer
 from pydanube.broker.servicers.namespace_admin import NamespaceAdminServicer
 from pydanube.broker.servicers.producer import ProducerServicer
+from pydanube.broker.servicers.schema_registry import SchemaRegistryServicer
 from pydanube.broker.servicers.storage import StorageServicer
 from pydanube.broker.servicers.topic_admin import TopicAdminServicer
 from pydanube.errors import DanubeError, Unavailable
@@ -23,12 +24,17 @@ from pydanube.model.ids import BrokerId
 from pydanube.observability.logging import get_logger
 from pydanube.observability.metrics import BrokerMetrics, Sources
 from pydanube.observability.process import read_process
+from pydanube.registry.registry import SchemaRegistry
 from pydanube.runtime.machine import Machine
+from pydanube.runtime.protobuf_compiler import ProcessProtobufCompiler
 from pydanube.runtime.tasks import TaskScope
+from pydanube.runtime.threads import WorkerThreads
+from pydanube.schemas.format import SchemaTools
 from pydanube.storage.segments.location import open_store, store_url
 from pydanube.storage.segments.tier import SegmentPlace
 from pydanube.storage.storage import Storage
 from pydanube.topics.catalog import Catalog
+from pydanube.topics.inspection import InspectionContext, WaitingRoom
 from pydanube.topics.manager import TopicManager, TopicSettings
 from pydanube.topics.registration import Registration
 from pydanube.topics.segment_catalog import MetadataSegmentCatalog
@@ -37,6 +43,9 @@ from pydanube.wire.danube import services
 from pydanube.wire.flight import service as flight
 
 SWEEP_SECONDS = 30.0
+PARSING_THREADS = 2
+VALIDATION_THREADS = 2
+"""Of their own: no message waits for a schema that takes long to parse."""
 
 CLIENT_SERVICES = (
     services.PRODUCER_SERVICE,
@@ -49,6 +58,7 @@ CLIENT_SERVICES = (
     services.EDGE_REPLICATOR_SERVICE,
     services.SUBSCRIPTION_CONTROL,
     services.TOPIC_CONTROL,
+    services.SCHEMA_CONTROL,
     flight.SERVICE,
 )
 ADMIN_SERVICES = (
@@ -60,12 +70,12 @@ ADMIN_SERVICES = (
     services.SCHEMA_REGISTRY,
     services.SUBSCRIPTION_CONTROL,
     services.TOPIC_CONTROL,
+    services.SCHEMA_CONTROL,
 )
 _FAILING_NAMED_MAX = 10
 _NOT_YET = "this version of the broker does not offer it"
 _UNSERVED = frozenset(
     {
-        services.SCHEMA_REGISTRY,
         services.EDGE_REPLICATOR_SERVICE,
         services.CLUSTER_ADMIN,
         services.SECURITY_ADMIN,
@@ -91,6 +101,7 @@ class _Serving(Struct, frozen=True, kw_only=True):
     storage: Storage
     topics: TopicManager
     registration: Registration
+    schemas: SchemaRegistry
 
 
 class Broker:
@@ -106,6 +117,8 @@ class Broker:
         self._tasks = TaskScope(self._task_failed)
         self._storage_tasks = TaskScope(self._task_failed)
         """Outlive the others: what those still do must reach the disk."""
+        self._parsing_threads = WorkerThreads("danube-parsing", PARSING_THREADS)
+        self._validation_threads = WorkerThreads("danube-validation", VALIDATION_THREADS)
         self._serving: _Serving | None = None
         self._draining = False
         self.client_gate = Gate(CLIENT_SERVICES, metrics)
@@ -162,6 +175,8 @@ class Broker:
         clock = self._machine.clock
         catalog = Catalog(metadata)
         dead_letters = LocalDeadLetters()
+        tools = SchemaTools(protobuf_compiler=ProcessProtobufCompiler())
+        schemas = SchemaRegistry(metadata, clock, self._parsing_threads, tools)
         topics = TopicManager(
             catalog=catalog,
             storage=storage,
@@ -170,15 +185,19 @@ class Broker:
             settings=_topic_settings(self._config, urls.client.broker_url),
             dead_letters=dead_letters,
             observe=self._metrics.topic,
+            inspection=InspectionContext(
+                registry=schemas, threads=self._validation_threads, waiting=WaitingRoom()
+            ),
         )
         dead_letters.publish_to(topics)
-        registration = Registration(topics, clock)
+        registration = Registration(topics, schemas, clock)
         self._serving = _Serving(
             broker_id=broker_id,
             metadata=metadata,
             storage=storage,
             topics=topics,
             registration=registration,
+            schemas=schemas,
         )
         storage.on_failure = self._journal_failed
         _forget_the_deleted(catalog, storage)
@@ -212,6 +231,7 @@ class Broker:
         DiscoveryServicer(topics, registration, urls.client).register(table)
         StorageServicer(topics).register(table)
         ControlServicer(topics, registration).register(table)
+        SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)
         FlightServicer(
             topics,
             registration,
@@ -231,8 +251,9 @@ class Broker:
             table
         )
         NamespaceAdminServicer(topics).register(table)
-        TopicAdminServicer(topics, registration, broker_id).register(table)
+        TopicAdminServicer(topics, registration, self._serving.schemas, broker_id).register(table)
         ControlServicer(topics, registration).register(table)
+        SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)
         return table
 
     # Health.
@@ -292,6 +313,8 @@ class Broker:
             await self._serving.storage.close()
             await self._serving.metadata.close()
             self._serving = None
+        self._parsing_threads.stop()
+        self._validation_threads.stop()
         await self._storage_tasks.close()
 
     async def _sweep(self, registration: Registration) -> None:

@@ -17,10 +17,12 @@ UNASSIGNED_TOPICS = "/cluster/unassigned/"
 LOAD_REPORTS = "/cluster/load/"
 NAMESPACES = "/namespaces/"
 TOPICS = "/topics/"
+SCHEMA_INDEX = "/schemas/_index/by_id/"
 
 TOPIC_ID_COUNTER = "/counters/topic_id"
 SUBSCRIPTION_ID_COUNTER = "/counters/subscription_id"
 EPOCH_COUNTER = "/counters/epoch"
+SCHEMA_ID_COUNTER = "/schemas/_global/next_schema_id"
 
 
 def cluster(name: str) -> str:
@@ -105,16 +107,6 @@ def topic_policy(topic: str) -> str:
     return f"/topics{topic}/policy"
 
 
-def topic_schema_subject(topic: str) -> str:
-    """Hold the schema subject the topic is bound to."""
-    return f"/topics{topic}/schema_subject"
-
-
-def topic_schema_config(topic: str) -> str:
-    """Hold how payloads are checked against the schema."""
-    return f"/topics{topic}/schema_config"
-
-
 def producers(topic: str) -> str:
     """Hold the topic's producers."""
     return f"/topics{topic}/producers/"
@@ -194,6 +186,37 @@ def due_and_retired_object(prefix: str, key: str) -> tuple[int, str]:
     """Return what an entry of `retired_objects` says."""
     due, _, name = key.removeprefix(retired_objects(prefix)).partition("/")
     return int(due), unquote(name)
+
+
+def schema_id(number: int) -> str:
+    """Hold which subject has an id."""
+    return f"{SCHEMA_INDEX}{number:020}"
+
+
+def subject(name: str) -> str:
+    """Hold a subject and the list of its versions."""
+    return f"{_subject(name)}/metadata"
+
+
+def subject_version(name: str, version: int) -> str:
+    """Hold one version's definition."""
+    return f"{_subject(name)}/versions/{version}"
+
+
+def subject_topics(name: str) -> str:
+    """Hold the topics that are bound to a subject."""
+    return f"{_subject(name)}/topics/"
+
+
+def subject_topic(name: str, topic: str) -> str:
+    """Hold how a topic uses a subject."""
+    return f"{subject_topics(name)}{encode_name(topic)}"
+
+
+def _subject(name: str) -> str:
+    part = encode_name(name)
+    # Names beginning so are the registry's own.
+    return f"/schemas/%5F{part[1:]}" if part.startswith("_") else f"/schemas/{part}"
 
 
 def encode_name(name: str) -> str:

@@ -119,7 +119,16 @@ class SubscriptionMetrics:
 class TopicMetrics:
     """Counts what happens on one topic, a batch at a time."""
 
-    COUNTS = ("messages_in", "bytes_in", "latency_ms_sum", "appends", "append_bytes", "refusals")
+    COUNTS = (
+        "messages_in",
+        "bytes_in",
+        "latency_ms_sum",
+        "appends",
+        "append_bytes",
+        "refusals",
+        "validations",
+        "validation_failures",
+    )
     GAUGES = ("active_producers", "active_consumers", "active_subscriptions")
 
     def __init__(
@@ -131,6 +140,8 @@ class TopicMetrics:
         self.appends = 0
         self.append_bytes = 0
         self.refusals: dict[Labels, int] = {}
+        self.validations: dict[Labels, int] = {}
+        self.validation_failures: dict[Labels, int] = {}
         self.active_producers = 0
         self.active_consumers = 0
         self.active_subscriptions = 0
@@ -149,6 +160,14 @@ class TopicMetrics:
     def refused(self, error_code: str, count: int = 1) -> None:
         """Count messages that were not accepted, by the name of the status they were given."""
         count_up(self.refusals, ("error", error_code), count)
+
+    def validated(self, policy: str, count: int) -> None:
+        """Count messages that were held against the topic's schema together."""
+        count_up(self.validations, (policy,), count)
+
+    def violated(self, reason: str, count: int) -> None:
+        """Count messages that were not what the schema says, refused or not."""
+        count_up(self.validation_failures, (reason,), count)
 
     def subscription(self, name: str) -> SubscriptionMetrics:
         """Return the numbers of one subscription, the same as long as it exists."""

@@ -96,6 +96,19 @@ TOPIC_METRICS: Mapping[str, Metric] = {
         "wal_append_total", "counter", "Messages of reliable topics stored in the journal."
     ),
     "append_bytes": _topic("wal_append_bytes_total", "counter", "Payload bytes of those messages."),
+    "validations": _topic(
+        "schema_validation_total",
+        "counter",
+        "Messages held against the topic's schema, by its policy: warn or enforce.",
+        "policy",
+    ),
+    "validation_failures": _topic(
+        "schema_validation_failures_total",
+        "counter",
+        "Messages that were not what the topic's schema says, accepted (warn) or refused "
+        "(enforce): missing_schema_id, subject_mismatch, unknown_schema, payload_invalid.",
+        "reason",
+    ),
     "active_producers": _topic("topic_active_producers", "gauge", "Producers heard of lately."),
     "active_consumers": _topic(
         "topic_active_consumers", "gauge", "Consumers that can take messages now."

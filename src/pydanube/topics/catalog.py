@@ -19,6 +19,8 @@ from pydanube.model.policies import (
     Policies,
     SubscriptionType,
 )
+from pydanube.model.schemas import TopicSchema, ValidationPolicy
+from pydanube.registry.shelf import Transaction, plan_release
 from pydanube.topics.leases import Lease
 
 AccessMode = Literal["Shared", "Exclusive"]
@@ -36,12 +38,25 @@ class TopicRecord(Struct, frozen=True, kw_only=True):
     strategy: DispatchStrategy
     durability: Durability = "fsync"
     schema_subject: str | None = None
+    validation_policy: ValidationPolicy = "warn"
+    validates_payloads: bool = False
     message_ttl_ms: int | None = None
     """In place of the namespace's policy; 0 lets messages live for ever."""
     retention: OwnRetention | None = None
     created_ms: int
     deleting: bool = False
     """Deletion has begun and is finished at the next start if a crash comes between."""
+
+    @property
+    def schema(self) -> TopicSchema | None:
+        """What it asks of its messages; None if it is bound to no subject."""
+        if self.schema_subject is None:
+            return None
+        return TopicSchema(
+            subject=self.schema_subject,
+            policy=self.validation_policy,
+            validates_payloads=self.validates_payloads,
+        )
 
 
 class ProducerRecord(Struct, frozen=True, kw_only=True):
@@ -145,32 +160,60 @@ class Catalog:
         own = self._read(keys.topic_policy(topic), Policies)
         return own or self.namespace_policies(namespace) or Policies()
 
-    async def create_topic(self, topic: str, namespace: str, record: TopicRecord) -> None:
-        """Create a topic in its namespace; Conflict if either is not as it was."""
+    async def create_topic(
+        self, topic: str, namespace: str, record: TopicRecord, binding: Transaction | None = None
+    ) -> None:
+        """Create a topic in its namespace, with its binding to a schema subject if it has one.
+
+        Conflict if namespace or subject is not as it was.
+        """
         policy = self._store.get(keys.namespace_policy(namespace))
         if policy is None:
             raise NotFound(f"namespace {namespace} does not exist; create it first")
         key = keys.topic_record(topic)
-        await self._store.transact(
-            [Expect(key, 0), Expect(policy.key, policy.revision)],
-            [Put(key, _encode(record)), Put(keys.namespace_topic(topic), b"null")],
-        )
+        conditions = [Expect(key, 0), Expect(policy.key, policy.revision)]
+        operations: list[Operation] = [
+            Put(key, _encode(record)),
+            Put(keys.namespace_topic(topic), b"null"),
+        ]
+        if binding is not None:
+            conditions += binding.conditions
+            operations += binding.operations
+        await self._store.transact(conditions, operations)
 
     async def update_topic(self, topic: str, record: TopicRecord) -> None:
         """Replace a topic's record."""
         await self._store.put(keys.topic_record(topic), _encode(record))
+
+    async def bind_topic(
+        self, topic: str, record: TopicRecord, binding: Transaction | None, released: str | None
+    ) -> None:
+        """Replace a topic's record, as `binding` says, and release the subject it had.
+
+        Conflict if the subject is not as it was.
+        """
+        operations: list[Operation] = [Put(keys.topic_record(topic), _encode(record))]
+        if released is not None:
+            operations.append(plan_release(released, topic))
+        if binding is not None:
+            operations += binding.operations
+        await self._store.transact(binding.conditions if binding else [], operations)
 
     async def begin_delete(self, topic: str, record: TopicRecord) -> None:
         """Mark a topic, so that after a crash the next start goes on with deleting it."""
         if not record.deleting:
             await self.update_topic(topic, msgspec.structs.replace(record, deleting=True))
 
-    async def delete_topic(self, topic: str) -> None:
-        """Delete a topic that is marked, and all below it."""
+    async def delete_topic(self, topic: str, subject: str | None = None) -> None:
+        """Delete a topic that is marked, and all below it; a schema subject it had is released."""
         await self._delete_below(keys.topic_parts(topic))
-        await self._store.transact(
-            [], [Delete(keys.topic_record(topic)), Delete(keys.namespace_topic(topic))]
-        )
+        operations: list[Operation] = [
+            Delete(keys.topic_record(topic)),
+            Delete(keys.namespace_topic(topic)),
+        ]
+        if subject is not None:
+            operations.append(plan_release(subject, topic))
+        await self._store.transact([], operations)
 
     async def _delete_below(self, prefix: str) -> None:
         while entries := self._store.list(prefix)[:_OPERATIONS_AT_ONCE]:

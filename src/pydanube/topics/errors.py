@@ -51,6 +51,12 @@ class MessageTooLarge(InvalidRequest):
     code = "message_too_large"
 
 
+class SchemaViolation(InvalidRequest):
+    """A message names another schema than its topic takes, or its payload is not what it says."""
+
+    code = "schema_violation"
+
+
 class SinkNotDeterministic(InvalidRequest):
     """A batch has the sequences of an earlier one, and other contents."""
 

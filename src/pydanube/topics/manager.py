@@ -34,9 +34,11 @@ from pydanube.storage.storage import Storage
 from pydanube.subscriptions.dead_letter import DeadLetterSink
 from pydanube.topics.catalog import Catalog, TopicRecord
 from pydanube.topics.errors import TopicExists
+from pydanube.topics.inspection import InspectionContext
 from pydanube.topics.topic import Topic, TopicContext, TopicObserver
 
 PARTITIONS_MAX = 1_000
+_BINDING_ATTEMPTS_MAX = 100
 _ALWAYS_THERE = ("default", "system")
 
 _log = get_logger(__name__)
@@ -73,6 +75,7 @@ class TopicManager:
         settings: TopicSettings,
         dead_letters: DeadLetterSink,
         observe: Callable[[str], TopicObserver],
+        inspection: InspectionContext,
     ) -> None:
         self.catalog = catalog
         self.storage = storage
@@ -81,6 +84,7 @@ class TopicManager:
         self._tasks = tasks
         self._dead_letters = dead_letters
         self._observe = observe
+        self._inspection = inspection
         self._topics: dict[str, Topic] = {}
         self._creating: dict[str, asyncio.Future[None]] = {}
         self._partitions: dict[str, set[int]] = {}
@@ -107,6 +111,7 @@ class TopicManager:
             dead_letters=self._dead_letters,
             broker_url=self.settings.broker_url,
             observer=self._observe(name),
+            inspection=self._inspection,
         )
         policies = self.catalog.topic_policies(name, namespace_of(name))
         topic = Topic(name, record, policies, context)
@@ -207,13 +212,28 @@ class TopicManager:
                 schema_subject=request.schema_subject,
                 created_ms=self._clock.now_ms(),
             )
-            await self.catalog.create_topic(name, namespace_of(name), record)
+            await self._enter_catalog(name, record)
             _log.info("topic created", topic=name, delivery=request.strategy)
             return self._load(name, record)
         finally:
             del self._creating[name]
             self._forget_partition(name)  # Unless it is there now.
             creating.set_result(None)
+
+    async def _enter_catalog(self, name: str, record: TopicRecord) -> None:
+        for _ in range(_BINDING_ATTEMPTS_MAX):
+            binding = None
+            if record.schema_subject is not None:
+                binding = self._inspection.registry.plan_use(record.schema_subject, name, None)
+            try:
+                await self.catalog.create_topic(name, namespace_of(name), record, binding)
+            except Conflict:
+                if binding is None:
+                    raise
+                # The subject, most likely, has just been changed.
+            else:
+                return
+        raise Unavailable(f"topic {name} was overtaken by other changes too often; try again")
 
     async def create_partitioned(self, base: str, partitions: int, request: TopicRequest) -> None:
         """Create all partitions of a topic."""
@@ -267,7 +287,7 @@ class TopicManager:
         await self.catalog.begin_delete(name, record)
         if record.strategy == "Reliable":
             await self.storage.remove_segments(record.id, name)
-        await self.catalog.delete_topic(name)
+        await self.catalog.delete_topic(name, record.schema_subject)
 
     # Namespaces.
 

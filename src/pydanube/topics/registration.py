@@ -34,6 +34,8 @@ from pydanube.model.policies import (
     SubscriptionType,
 )
 from pydanube.model.progress import Progress
+from pydanube.model.schemas import SchemaReference
+from pydanube.registry.registry import SchemaRegistry
 from pydanube.runtime.clock import Clock
 from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.consumer import Consumer
@@ -49,7 +51,6 @@ from pydanube.topics.errors import (
     DispatchMismatch,
     NotAddressed,
     ProducerExcluded,
-    SchemaMismatch,
     SubscriptionLimit,
     TooManyConsumers,
     TooManyProducers,
@@ -60,6 +61,7 @@ from pydanube.topics.named_locks import NamedLocks
 from pydanube.topics.positions import start_offset
 from pydanube.topics.producer import Producer
 from pydanube.topics.topic import Topic
+from pydanube.topics.topic_schemas import TopicSchemas
 
 FILTERS_MAX = 100
 FILTER_CHARACTERS_MAX = 256
@@ -89,7 +91,7 @@ class RegisteredConsumer(Struct, frozen=True):
 class Registration:
     """Lets producers and consumers in, finds them by id, and lets them go."""
 
-    def __init__(self, topics: TopicManager, clock: Clock) -> None:
+    def __init__(self, topics: TopicManager, registry: SchemaRegistry, clock: Clock) -> None:
         self._topics = topics
         self._catalog = topics.catalog
         self._clock = clock
@@ -100,6 +102,7 @@ class Registration:
         self._windows: dict[tuple[str, str], int] = {}
         """What consumers have asked for, by topic and subscription."""
         self._locks = NamedLocks()
+        self.schemas = TopicSchemas(topics, registry, self._locks.hold)
 
     # At the start.
 
@@ -151,23 +154,30 @@ class Registration:
         name: str,
         strategy: DispatchStrategy | None,
         access_mode: AccessMode,
-        schema_subject: str | None,
+        schema: SchemaReference | None,
     ) -> Producer:
-        """Let a producer in, under the id its name has on the topic."""
+        """Let a producer in, under the id its name has on the topic.
+
+        The first one with a schema binds the topic to its subject.
+        """
         check_topic_name(topic_name)
         check_client_name("producer", name)
         existing = self._topics.find(topic_name)
         if existing is not None:
             _check_strategy(existing, strategy)
-        if schema_subject is not None:
-            # No subject can exist before there is a registry. Nor shall the topic, for a refusal.
-            raise SchemaMismatch(f"schema subject {schema_subject} not found; register it first")
-        request = TopicRequest(strategy=strategy) if strategy is not None else None
+        # Before the topic is created: there shall be none for a refusal.
+        resolved = self.schemas.resolve(schema, existing) if schema is not None else None
+        request = None
+        if strategy is not None:
+            subject = resolved.subject if resolved is not None else None
+            request = TopicRequest(strategy=strategy, schema_subject=subject)
         topic = await self._topics.ensure(topic_name, request)
         _check_strategy(topic, strategy)
         async with self._locks.hold(topic_name):
             if self._topics.find(topic_name) is not topic:
                 raise Unavailable(f"topic {topic_name} has just been deleted; try again")
+            if resolved is not None:
+                await self.schemas.attach(topic, resolved)
             return await self._register_producer(topic, name, access_mode)
 
     async def _register_producer(

@@ -15,6 +15,7 @@ from pydanube.model.ids import Offset, SubscriptionId, stable_producer_id
 from pydanube.model.message import Message
 from pydanube.model.policies import Policies, Retention, SubscriptionType, retention_in_force
 from pydanube.model.progress import Progress
+from pydanube.model.schemas import TopicSchema
 from pydanube.model.sequences import Applied, MessageSequence, SequenceRange, sequence_key
 from pydanube.model.timing import TIMING_ATTRIBUTES, check_timing
 from pydanube.observability.logging import get_logger
@@ -31,6 +32,7 @@ from pydanube.topics.catalog import TopicRecord
 from pydanube.topics.errors import MessageTooLarge
 from pydanube.topics.expiry import first_unexpired
 from pydanube.topics.gathering import Gatherer, Published
+from pydanube.topics.inspection import Inspection, InspectionContext, InspectionObserver
 from pydanube.topics.leases import CursorLeases
 from pydanube.topics.lifecycle import Step, TopicState, next_state
 from pydanube.topics.limits import Throttle
@@ -40,7 +42,7 @@ from pydanube.topics.sequencing import BatchPublished, Sequencer
 _log = get_logger(__name__)
 
 
-class TopicObserver(Protocol):
+class TopicObserver(InspectionObserver, Protocol):
     """Is told what is worth counting."""
 
     def published(self, count: int, payload_bytes: int, latency_ms: int) -> None:
@@ -59,6 +61,7 @@ class TopicContext(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetterSink
     broker_url: str
     observer: TopicObserver
+    inspection: InspectionContext
 
 
 class Topic:
@@ -94,6 +97,8 @@ class Topic:
             self._sequencer.names_idle_ms_max = policies.forget_sequences_after_ms
         else:
             self._gatherer = Gatherer(self._offer)
+        self._inspection: Inspection | None = None
+        self.set_schema(record.schema)
         rate = policies.max_publish_rate
         self._throttle = Throttle(name, rate, context.clock) if rate is not None else None
 
@@ -136,7 +141,7 @@ class Topic:
         if refusal is not None:
             answer(None, refusal)
         elif self._throttle is None:
-            if number is None:
+            if number is None and self._inspection is None:
                 self._gatherer.add(message, answer)
             else:
                 self._take(message, answer, number)
@@ -171,7 +176,7 @@ class Topic:
                 return error
             if self.log is None and not message.attributes.keys().isdisjoint(TIMING_ATTRIBUTES):
                 return self._cannot_wait()
-        return self._closing()
+        return self.closing()
 
     def _batch_refusal(self, batch: Batch, stamp: SequenceRange | None) -> DanubeError | None:
         if not batch.count:
@@ -193,7 +198,7 @@ class Topic:
                 f"topic {self.name} is not reliable, so it cannot tell repeated batches; send "
                 "them without sequences, or use a reliable topic"
             )
-        return self._closing()
+        return self.closing()
 
     def _too_large(self, size: int, size_max: int) -> MessageTooLarge:
         return MessageTooLarge(
@@ -207,7 +212,8 @@ class Topic:
             f"them without {', '.join(TIMING_ATTRIBUTES)}, or use a reliable topic"
         )
 
-    def _closing(self) -> DanubeError | None:
+    def closing(self) -> DanubeError | None:
+        """Return why it takes no more messages, if so."""
         if self._state is TopicState.ACTIVE:
             return None
         return Unavailable(f"topic {self.name} is closing on this broker; look it up again")
@@ -218,7 +224,7 @@ class Topic:
         assert self._throttle is not None
 
         def take_turn() -> None:
-            closing = self._closing()
+            closing = self.closing()
             if closing is None:
                 take()
             else:
@@ -230,14 +236,30 @@ class Topic:
             answer(None, error)
 
     def _take(self, message: Message, answer: Published, number: MessageSequence | None) -> None:
+        if self._inspection is None:
+            self.pass_message(message, answer, number)
+        else:
+            self._inspection.add(message, answer, number)
+
+    def _take_batch(
+        self, batch: Batch, answer: BatchPublished, stamp: SequenceRange | None
+    ) -> None:
+        if self._inspection is None:
+            self.pass_batch(batch, answer, stamp)
+        else:
+            self._inspection.add_batch(batch, answer, stamp)
+
+    def pass_message(
+        self, message: Message, answer: Published, number: MessageSequence | None
+    ) -> None:
+        """Store or offer a message that nothing speaks against; see `publish`."""
         if number is None or self._sequencer is None:
             self._gatherer.add(message, answer)
         else:
             self._sequencer.add(message, number, answer)
 
-    def _take_batch(
-        self, batch: Batch, answer: BatchPublished, stamp: SequenceRange | None
-    ) -> None:
+    def pass_batch(self, batch: Batch, answer: BatchPublished, stamp: SequenceRange | None) -> None:
+        """Store or offer a batch that nothing speaks against; see `publish_batch`."""
         self._gatherer.flush()  # What came before it stays before it.
         if self.log is None:
             self._offer_batch(batch)
@@ -323,6 +345,38 @@ class Topic:
         """Remember no sequences that nobody will continue; to be called now and then."""
         if self._sequencer is not None:
             self._sequencer.forget_idle()
+
+    # Schemas.
+
+    def set_schema(self, schema: TopicSchema | None) -> None:
+        """Say what messages have to be from now on; nothing is stored later that is not."""
+        rule = None if schema is None or schema.policy == "none" else schema
+        if self._inspection is None:
+            if rule is None:
+                return
+            self._inspection = Inspection(
+                self.name,
+                self._context.inspection,
+                self._context.clock,
+                self._context.tasks,
+                self._context.observer,
+                self,
+            )
+        # What was let in under the earlier rule is stored under it, or has to come again.
+        self._gatherer.flush()
+        if self._sequencer is not None:
+            self._sequencer.flush()
+            self._sequencer.close(
+                Unavailable(f"the schema of topic {self.name} has changed; send it again")
+            )
+        self._inspection.rule = rule
+        if rule is None and self._inspection.is_idle:
+            self._inspection = None
+
+    @property
+    def is_inspecting(self) -> bool:
+        """Whether something waits for validation, so that it may still be refused."""
+        return self._inspection is not None and not self._inspection.is_idle
 
     # Subscriptions.
 

@@ -19,8 +19,6 @@ def test_the_key_space_is_the_documented_one():
     assert keys.topic_record(TOPIC) == "/topics/default/orders"
     assert keys.topic_delivery(TOPIC) == "/topics/default/orders/delivery"
     assert keys.topic_policy(TOPIC) == "/topics/default/orders/policy"
-    assert keys.topic_schema_subject(TOPIC) == "/topics/default/orders/schema_subject"
-    assert keys.topic_schema_config(TOPIC) == "/topics/default/orders/schema_config"
     assert keys.producer(TOPIC, "p") == "/topics/default/orders/producers/p"
     subscription = "/topics/default/orders/subscriptions/audit"
     assert keys.subscription(TOPIC, "audit") == subscription
@@ -54,3 +52,13 @@ def test_the_longest_names_fit():
     name = "\U0001f600" * NAME_CHARACTERS_MAX
     topic = "/n/" + "ü" * (NAME_CHARACTERS_MAX - 3)
     check_key(keys.consumer(topic, name, name))
+
+
+def test_schemas_lie_below_their_subject_whatever_it_is_called() -> None:
+    assert keys.schema_id(7) == "/schemas/_index/by_id/00000000000000000007"
+    assert keys.subject("orders") == "/schemas/orders/metadata"
+    assert keys.subject("/default/a b") == "/schemas/%2Fdefault%2Fa%20b/metadata"
+    assert keys.subject("_index") == "/schemas/%5Findex/metadata"
+    assert keys.subject_version("orders", 2) == "/schemas/orders/versions/2"
+    bound = keys.subject_topic("orders", "/default/orders")
+    assert keys.name_directly_below(keys.subject_topics("orders"), bound) == "/default/orders"

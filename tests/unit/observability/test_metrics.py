@@ -194,6 +194,8 @@ async def test_broker_wide_numbers_are_there() -> None:
 async def test_the_text_holds_exactly_the_metrics_of_the_table_with_their_labels() -> None:
     broker = Broker()
     broker.add("/default/a", ["s"])
+    broker.metrics.topic("/default/a").validated("warn", 2)
+    broker.metrics.topic("/default/a").violated("payload_invalid", 1)
     subscription = broker.metrics.topic("/default/a").subscription("s")
     subscription.observed("exhausted", 1)
     subscription.observed("dead_letter", 1)

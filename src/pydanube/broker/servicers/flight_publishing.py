@@ -7,7 +7,9 @@ from typing import assert_never
 
 from pydanube.errors import Conflict, DanubeError, InvalidRequest, Overloaded
 from pydanube.model.batch import Batch
+from pydanube.model.names import check_client_name
 from pydanube.model.policies import DispatchStrategy
+from pydanube.model.schemas import SchemaReference
 from pydanube.model.sequences import (
     AlreadyApplied,
     Applied,
@@ -103,8 +105,14 @@ class FlightPublishing:
             command.producer,
             strategy,
             _ACCESS_MODES[command.access],
-            command.schema_subject,
+            _reference(command),
         )
+
+
+def _reference(command: PublishCommand) -> SchemaReference | None:
+    if command.schema_subject is None:
+        return None
+    return SchemaReference(subject=check_client_name("schema subject", command.schema_subject))
 
 
 class _Unanswered:
@@ -226,7 +234,9 @@ class PutStream:
             return
         stamp = self._stamp(numbers, batch.count)
         waiting = await self._publish(batch, stamp)
-        self._hold = self._rate_limited or not self._is_taken(waiting, stamp)
+        self._hold = (
+            self._rate_limited or self._topic.is_inspecting or not self._is_taken(waiting, stamp)
+        )
         while self._error is None and not self._has_room():
             self._room.clear()
             await self._room.wait()

@@ -4,7 +4,9 @@ from functools import partial
 
 from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.model.ids import Offset
+from pydanube.model.names import check_client_name
 from pydanube.model.policies import DispatchStrategy
+from pydanube.model.schemas import SchemaReference
 from pydanube.observability.metrics import BrokerMetrics
 from pydanube.topics.catalog import AccessMode
 from pydanube.topics.registration import Registration
@@ -40,14 +42,13 @@ class ProducerServicer:
                 f"producer_access_mode {request.producer_access_mode} is neither Shared (0) nor "
                 "Exclusive (1)"
             )
-        subject = request.schema_ref.subject if request.HasField("schema_ref") else None
         producer = await self._registration.create_producer(
             request.topic_name,
             request.producer_name,
             # An unknown number fits an existing topic; only creating one needs a known strategy.
             _STRATEGIES.get(request.dispatch_strategy),
             access_mode,
-            subject,
+            _reference(request.schema_ref) if request.HasField("schema_ref") else None,
         )
         return api.ProducerResponse(
             request_id=request.request_id, producer_id=producer.id, producer_name=producer.name
@@ -80,6 +81,15 @@ class ProducerServicer:
             self._metrics.topic(topic).refused(_refuse(reply, error))
         else:
             reply.send(encode_send_response(request_id, offset))
+
+
+def _reference(reference: api.SchemaReference) -> SchemaReference:
+    named = reference.WhichOneof("version_ref")
+    return SchemaReference(
+        subject=check_client_name("schema subject", reference.subject),
+        version=reference.pinned_version if named == "pinned_version" else None,
+        min_version=reference.min_version if named == "min_version" else None,
+    )
 
 
 def _refuse(reply: Reply, error: DanubeError) -> str:

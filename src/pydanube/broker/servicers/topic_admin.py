@@ -17,6 +17,8 @@ from pydanube.model.policies import (
     FailurePolicy,
     PoisonPolicy,
 )
+from pydanube.registry.records import SubjectRecord
+from pydanube.registry.registry import SchemaRegistry
 from pydanube.topics.manager import TopicManager, TopicRequest
 from pydanube.topics.registration import Registration
 from pydanube.topics.topic import Topic
@@ -45,10 +47,15 @@ class TopicAdminServicer:
     """Translates, delegates, translates back."""
 
     def __init__(
-        self, topics: TopicManager, registration: Registration, broker_id: BrokerId
+        self,
+        topics: TopicManager,
+        registration: Registration,
+        schemas: SchemaRegistry,
+        broker_id: BrokerId,
     ) -> None:
         self._topics = topics
         self._registration = registration
+        self._schemas = schemas
         self._broker_id = str(broker_id)
 
     def register(self, table: HandlerTable) -> None:
@@ -123,14 +130,24 @@ class TopicAdminServicer:
         topic = self._topics.find(request.name)
         if topic is None:
             return self._describe_partitions(request.name)
+        subject = self._subject(topic)
+        latest = subject.latest if subject is not None else None
         return admin.DescribeTopicResponse(
             name=topic.name,
             subscriptions=sorted(topic.subscriptions),
             broker_id=self._broker_id,
             delivery=topic.record.strategy,
             schema_subject=topic.record.schema_subject,
+            schema_id=subject.id if subject is not None else None,
+            schema_version=latest.version if latest is not None else None,
+            schema_type=latest.schema_type if latest is not None else None,
+            compatibility_mode=subject.mode.upper() if subject is not None else None,
             durability=topic.record.durability if topic.is_reliable else None,
         )
+
+    def _subject(self, topic: Topic) -> SubjectRecord | None:
+        name = topic.record.schema_subject
+        return None if name is None else self._schemas.subject(name)
 
     def _describe_partitions(self, name: str) -> admin.DescribeTopicResponse:
         partitions: list[str] = []

@@ -282,6 +282,11 @@ GET_RETENTION = Method(
     TOPIC_CONTROL, "GetRetention", own.GetRetentionRequest, own.RetentionResponse
 )
 
+SCHEMA_CONTROL = "pydanube.SchemaControl"
+DELETE_SUBJECT = Method(
+    SCHEMA_CONTROL, "DeleteSubject", own.DeleteSubjectRequest, own.DeleteSubjectResponse
+)
+
 METHODS: Mapping[str, Method[Any, Any]] = MappingProxyType(
     {method.path: method for method in tuple(globals().values()) if isinstance(method, Method)}
 )

@@ -42,6 +42,7 @@ class PublishCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What the topic must be; absent: what it is, and a new one is reliable."""
     access: Literal["shared", "exclusive"] = "shared"
     schema_subject: str | None = None
+    """Of the schemas that the rows name; it binds a topic that has none."""
     session: SequenceNumber | None = None
     """Tells two lives of a producer apart, each of which numbers its batches for itself."""
     other_columns: Literal["refuse", "ignore"] = "refuse"

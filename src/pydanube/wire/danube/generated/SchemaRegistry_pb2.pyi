@@ -138,7 +138,7 @@ class GetSchemaResponse(_message.Message):
     created_by: _builtins.str
     fingerprint: _builtins.str
     compatibility_mode: _builtins.str
-    """none, backward, forward or full."""
+    """none, backward, forward or full, and the last three with _transitive behind them."""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -317,17 +317,21 @@ class DeleteSchemaVersionRequest(_message.Message):
 
     SUBJECT_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
     subject: _builtins.str
     version: _builtins.int
+    force: _builtins.bool
+    """Also when a topic needs it: messages that name it can then not be read any more."""
     def __init__(
         self,
         *,
         subject: _builtins.str = ...,
         version: _builtins.int = ...,
+        force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["subject", b"subject", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "subject", b"subject", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
