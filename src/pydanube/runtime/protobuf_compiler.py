@@ -77,7 +77,7 @@ class ProcessProtobufCompiler:
             raise SchemaCompilerUnavailable(
                 f"the Protobuf compiler could not be started: {error}"
             ) from error
-        if done.returncode == 1:
+        if done.returncode == 1 and not done.stderr.startswith(b"Traceback"):
             raise InvalidSchema(f"not Protobuf: {_words(done.stderr)}")
         if done.returncode != 0:
             raise InvalidSchema(
