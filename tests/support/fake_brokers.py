@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +14,12 @@ from pydanube.client.retry import RetryPolicy
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.loop import run_simulated
-from pydanube.wire.calls import CallRefused, ExchangeChannel, StatusCode
+from pydanube.wire.calls import Body, CallRefused, ExchangeChannel, StatusCode
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from pydanube.wire.danube.services import METHODS
+from pydanube.wire.flight.service import DO_PUT
+from tests.support.fake_puts import FakePuts
 
 URL = "http://broker-1:6650"
 OTHER_URL = "http://broker-2:6650"
@@ -261,6 +264,8 @@ class FakeBrokers:
         self.opened: list[str] = []
         self.open_channels = 0
         self.open_streams = 0
+        self.puts: FakePuts | None = None
+        """Who takes batches; None: nobody, as at brokers of another make."""
         self.brokers = {url: FakeBroker(self, url) for url in (URL, OTHER_URL)}
         self._ids: dict[tuple[str, ...], int] = {}
 
@@ -330,14 +335,17 @@ class FakeChannel(ExchangeChannel):
     async def exchange(
         self,
         path: str,
-        requests: AsyncIterator[bytes],
+        requests: AsyncIterator[Body],
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         self._check_open()
-        # As brokers of another make, which offer single messages alone.
-        raise CallRefused(StatusCode.UNIMPLEMENTED, f"no such method: {path}")
-        yield b""
+        puts = self._cluster.puts
+        if puts is None or path != DO_PUT:
+            raise CallRefused(StatusCode.UNIMPLEMENTED, f"no such method: {path}")
+        async with aclosing(puts.exchange(requests)) as replies:
+            async for reply in replies:
+                yield reply
 
     @override
     async def close(self) -> None:

@@ -55,6 +55,9 @@ danube = LazyGroup(
         "subscriptions": Found(
             "pydanube.cli.subscriptions", "List, move, configure and delete subscriptions."
         ),
+        "bench": Found(
+            "pydanube.cli.bench", "Measure a broker: rates, latencies, CPU per message."
+        ),
         "journal": Found("pydanube.cli.journal", "Check a stopped broker's journal."),
     },
     help="PyDanube: a messaging broker whose acknowledgement means fsynced, and its tools.",
