@@ -92,13 +92,12 @@ def test_one_bad_row_does_not_cost_the_others() -> None:
 
 def test_validation_says_where_and_why() -> None:
     schema = parse("json_schema", ORDER)
-    assert reasons(schema, b'{"id":1}', b"{}", b'{"id":1,"amount":-1}', b"?", None, b"\xff") == [
+    assert reasons(schema, b'{"id":1}', b"{}", b'{"id":1,"amount":-1}', None) == [
         '/: "id" is a required property',
         "/amount: -1 is less than the minimum of 0",
-        "not JSON: unexpected character: line 1 column 1 (char 0)",
         "the payload is absent",
-        "not JSON: unexpected character: line 1 column 1 (char 0)",
     ]
+    assert all(reason.startswith("not JSON: ") for reason in reasons(schema, b"{", b"", b"\xff"))
 
 
 def test_spelling_does_not_change_the_fingerprint() -> None:
