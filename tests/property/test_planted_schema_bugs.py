@@ -85,12 +85,12 @@ def every_writer_is_closed(plant: pytest.MonkeyPatch) -> None:
 
 
 def bounds_are_not_compared(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(comparing, "_RULES", ())
+    plant.setattr(comparing, "KEYWORD_RULES", ())
     plant.setattr(json_format, "contains", lambda *_: ("unknown", ""))
 
 
 def required_properties_are_not_compared(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(comparing, "_required", lambda schema: set())
+    plant.setattr(comparing, "required_of", lambda schema: set())
     plant.setattr(json_format, "contains", lambda *_: ("unknown", ""))
 
 

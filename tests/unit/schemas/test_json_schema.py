@@ -245,3 +245,9 @@ def test_the_difference_is_told_in_words() -> None:
         "new: optional property added: {}",
         "paid: optional property removed",
     ]
+
+
+def test_values_that_contradict_the_readers_type_are_not_read() -> None:
+    old = parse("json_schema", {"enum": [1]})
+    new = parse("json_schema", {"type": "string", "enum": [1, "a"]})
+    assert [fault.rule for fault in compatibility(old, new)] == ["type_narrowed"]

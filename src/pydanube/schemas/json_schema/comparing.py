@@ -4,35 +4,29 @@ Containment of whole schemas is decided elsewhere (`containment`), without a rea
 place that lets the writer write what the reader refuses is found and named.
 """
 
-from collections.abc import Callable
-
-import orjson
 from msgspec import Struct, field
 
 from pydanube.schemas.bounds import Json
 from pydanube.schemas.format import Incompatibility
 from pydanube.schemas.json_schema.document import Document, Subschema
+from pydanube.schemas.json_schema.keyword_rules import KEYWORD_RULES, value_faults
+from pydanube.schemas.json_schema.reading import (
+    ALL_TYPES,
+    ANNOTATIONS,
+    declared_types,
+    followed,
+    is_alone,
+    path_below,
+    properties_of,
+    required_of,
+    shortened,
+    types_of,
+    types_text,
+    values_of,
+)
 
 FAULTS_MAX = 100
 _PAIRS_MAX = 20_000
-_ALL_TYPES = frozenset(("null", "boolean", "object", "array", "number", "integer", "string"))
-_ANNOTATIONS = frozenset(
-    (
-        "$schema",
-        "$id",
-        "$anchor",
-        "$comment",
-        "$defs",
-        "definitions",
-        "title",
-        "description",
-        "default",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-    )
-)
 _COMPARED = frozenset(
     (
         "$ref",
@@ -64,6 +58,8 @@ _COMPARED = frozenset(
 _WIDENING = frozenset(("$ref", "patternProperties", "prefixItems"))
 _VALUE_KEYWORDS = frozenset(("type", "enum", "const"))
 _COMPOSING = ("anyOf", "oneOf", "allOf", "if")
+
+_STEP = {"items": "[]", "additionalProperties": "{}"}
 
 
 class Comparison(Struct):
@@ -104,31 +100,31 @@ class _Comparer:
 
     def evolve(self, writer: Subschema, reader: Subschema, path: str) -> None:
         """Find broken rules of evolution wherever both sides describe the same property."""
-        writer, reader = _followed(writer, self._writer), _followed(reader, self._reader)
+        writer, reader = followed(writer, self._writer), followed(reader, self._reader)
         if not isinstance(writer, dict) or not isinstance(reader, dict):
             return
         pair = id(writer), id(reader)
         if pair in self._evolved or len(self._evolved) > _PAIRS_MAX:
             return
         self._evolved.add(pair)
-        read = _properties(reader)
-        for name, written in _properties(writer).items():
-            here = _below(path, name)
+        read = properties_of(reader)
+        for name, written in properties_of(writer).items():
+            here = path_below(path, name)
             if name in read:
                 self._type_rule(written, read[name], here)
                 self.evolve(written, read[name], here)
-            elif name in _required(writer) and not any(word in reader for word in _COMPOSING):
+            elif name in required_of(writer) and not any(word in reader for word in _COMPOSING):
                 self._broken(here, "required_property_removed", "required", "not declared")
         for keyword in ("items", "additionalProperties"):
             self.evolve(writer.get(keyword), reader.get(keyword), path + _STEP[keyword])
 
     def _type_rule(self, writer: Subschema, reader: Subschema, path: str) -> None:
-        writer, reader = _followed(writer, self._writer), _followed(reader, self._reader)
+        writer, reader = followed(writer, self._writer), followed(reader, self._reader)
         if not isinstance(writer, dict) or not isinstance(reader, dict):
             return
-        before, after = _declared_types(writer), _declared_types(reader)
+        before, after = declared_types(writer), declared_types(reader)
         if before and after and before != after:
-            self._broken(path, "type_changed", _listed(before), _listed(after))
+            self._broken(path, "type_changed", types_text(before), types_text(after))
 
     def _broken(self, path: str, rule: str, writer: str, reader: str) -> None:
         if len(self.result.broken) < FAULTS_MAX:
@@ -139,7 +135,7 @@ class _Comparer:
         if reader is True or reader == {} or writer is False:
             return []
         if reader is False:
-            return [Incompatibility(path, "nothing_allowed", _short(writer), "false")]
+            return [Incompatibility(path, "nothing_allowed", shortened(writer), "false")]
         if writer is True:
             writer = self._make({})
         pair = id(writer), id(reader)
@@ -163,19 +159,19 @@ class _Comparer:
     def _compared(
         self, writer: dict[str, Json], reader: dict[str, Json], path: str
     ) -> list[Incompatibility]:
-        if "$ref" in writer and _is_alone(writer, "$ref"):
+        if "$ref" in writer and is_alone(writer, "$ref"):
             return self.faults(self._writer.resolve(writer["$ref"]), reader, path)
-        if "$ref" in reader and _is_alone(reader, "$ref"):
+        if "$ref" in reader and is_alone(reader, "$ref"):
             return self.faults(writer, self._reader.resolve(reader["$ref"]), path)
-        if "anyOf" in writer and _is_alone(writer, "anyOf"):
+        if "anyOf" in writer and is_alone(writer, "anyOf"):
             return [
                 fault for branch in writer["anyOf"] for fault in self.faults(branch, reader, path)
             ]
-        if "allOf" in reader and _is_alone(reader, "allOf"):
+        if "allOf" in reader and is_alone(reader, "allOf"):
             return [
                 fault for branch in reader["allOf"] for fault in self.faults(writer, branch, path)
             ]
-        if "allOf" in writer and _is_alone(writer, "allOf"):
+        if "allOf" in writer and is_alone(writer, "allOf"):
             # What one part of it keeps to, the whole keeps to.
             return min((self.faults(part, reader, path) for part in writer["allOf"]), key=len)
         self._note_unknown(writer, reader)
@@ -193,13 +189,13 @@ class _Comparer:
 
         Unknown ones of the writer only narrow what it writes, except those that widen others.
         """
-        known = _COMPARED | _ANNOTATIONS
+        known = _COMPARED | ANNOTATIONS
         for keyword in reader.keys() - known:
             if writer.get(keyword) != reader[keyword]:
                 self.result.complete = False
         if _WIDENING & writer.keys() or isinstance(writer.get("items"), list):
             self.result.complete = False
-        if _values(writer) is not None and reader.keys() - _ANNOTATIONS - _VALUE_KEYWORDS:
+        if values_of(writer) is not None and reader.keys() - ANNOTATIONS - _VALUE_KEYWORDS:
             self.result.complete = False
 
     def _into_any(
@@ -208,18 +204,18 @@ class _Comparer:
         for branch in branches:
             if not self.faults(writer, branch, path):
                 return []
-        types = _types(writer, self._writer)
+        types = types_of(writer, self._writer)
         parts = [self._make({**writer, "type": each}) for each in sorted(types)]
         if (
             len(parts) > 1
-            and types != _ALL_TYPES
+            and types != ALL_TYPES
             and all(
                 any(not self.faults(part, branch, path) for branch in branches) for part in parts
             )
         ):
             return []
         wanted = f"one of {len(branches)} alternatives"
-        return [Incompatibility(path, "no_alternative", _short(writer), wanted)]
+        return [Incompatibility(path, "no_alternative", shortened(writer), wanted)]
 
     def _own_keywords(
         self, writer: dict[str, Json], reader: dict[str, Json], path: str
@@ -227,9 +223,9 @@ class _Comparer:
         found = self._type_faults(writer, reader, path)
         if found:
             return found
-        allowed = _types(writer, self._writer)
-        found += _value_faults(writer, reader, path)
-        for kind, rule in _RULES:
+        allowed = types_of(writer, self._writer)
+        found += value_faults(writer, reader, path)
+        for kind, rule in KEYWORD_RULES:
             if kind & allowed and "enum" not in writer and "const" not in writer:
                 found += rule(writer, reader, path)
         if "object" in allowed:
@@ -245,8 +241,8 @@ class _Comparer:
     def _type_faults(
         self, writer: dict[str, Json], reader: dict[str, Json], path: str
     ) -> list[Incompatibility]:
-        written, read = _types(writer, self._writer), _types(reader, self._reader)
-        if "type" not in reader:
+        written, read = types_of(writer, self._writer), declared_types(reader)
+        if not read:
             return []
         refused = {
             each
@@ -255,23 +251,23 @@ class _Comparer:
         }
         if not refused:
             return []
-        before = _listed(written) if written != _ALL_TYPES else "any type"
-        return [Incompatibility(path, "type_narrowed", before, _listed(read))]
+        before = types_text(written) if written != ALL_TYPES else "any type"
+        return [Incompatibility(path, "type_narrowed", before, types_text(read))]
 
     def _object_faults(
         self, writer: dict[str, Json], reader: dict[str, Json], path: str
     ) -> list[Incompatibility]:
-        written, read = _properties(writer), _properties(reader)
+        written, read = properties_of(writer), properties_of(reader)
         rest_written = writer.get("additionalProperties", True)
         rest_read = reader.get("additionalProperties", True)
         found: list[Incompatibility] = []
-        for name in _required(reader) - _required(writer):
+        for name in required_of(reader) - required_of(writer):
             side = "optional" if name in written else "not declared"
             found.append(
-                Incompatibility(_below(path, name), "required_property_added", side, "required")
+                Incompatibility(path_below(path, name), "required_property_added", side, "required")
             )
         for name, schema in written.items():
-            here = _below(path, name)
+            here = path_below(path, name)
             if name in read:
                 found += self.faults(schema, read[name], here)
             elif rest_read is False and schema is not False:
@@ -282,14 +278,14 @@ class _Comparer:
                 found += self.faults(schema, rest_read, here)
         for name, schema in read.items():
             if name not in written:
-                found += self._undeclared(rest_written, schema, _below(path, name))
+                found += self._undeclared(rest_written, schema, path_below(path, name))
         return found + self._rest_faults(rest_written, rest_read, path)
 
     def _undeclared(self, rest: Subschema, reader: Subschema, path: str) -> list[Incompatibility]:
         if not self.faults(rest, reader, path):
             return []
         written = "any value, by additionalProperties"
-        return [Incompatibility(path, "property_constrained", written, _short(reader))]
+        return [Incompatibility(path, "property_constrained", written, shortened(reader))]
 
     def _rest_faults(
         self, writer: Subschema, reader: Subschema, path: str
@@ -301,209 +297,3 @@ class _Comparer:
                 )
             ]
         return self.faults(writer, reader, path + "{}")
-
-
-def _value_faults(
-    writer: dict[str, Json], reader: dict[str, Json], path: str
-) -> list[Incompatibility]:
-    """Compare enumerations and constants; they are values, not types."""
-    found: list[Incompatibility] = []
-    written = _values(writer)
-    for keyword in ("enum", "const"):
-        if keyword not in reader:
-            continue
-        allowed = _keys(reader["enum"] if keyword == "enum" else [reader["const"]])
-        if written is None:
-            found.append(
-                Incompatibility(path, "enum_added", "any value", _short_value(reader[keyword]))
-            )
-            continue
-        lost = [value for value in written if orjson.dumps(value) not in allowed]
-        if lost:
-            found.append(
-                Incompatibility(
-                    path, "enum_values_removed", _short_value(lost), _short_value(reader[keyword])
-                )
-            )
-    return found
-
-
-def _range_faults(
-    keywords: tuple[str, ...],
-) -> Callable[[dict[str, Json], dict[str, Json], str], list[Incompatibility]]:
-    def rule(writer: dict[str, Json], reader: dict[str, Json], path: str) -> list[Incompatibility]:
-        found: list[Incompatibility] = []
-        for keyword in keywords:
-            if keyword in reader and not _within(writer, keyword, reader[keyword]):
-                written = _nearest(writer, keyword)
-                found.append(
-                    Incompatibility(
-                        path, f"{keyword}_narrowed", written, _short_value(reader[keyword])
-                    )
-                )
-        return found
-
-    return rule
-
-
-def _within(writer: dict[str, Json], keyword: str, bound: Json) -> bool:
-    """Tell whether the writer's own bound keeps within the reader's."""
-    if isinstance(bound, bool) or not isinstance(bound, int | float):
-        return bool(writer.get(keyword) == bound)
-    exclusive = keyword.startswith("exclusive")
-    plain = keyword.removeprefix("exclusive")
-    plain = plain[0].lower() + plain[1:]
-    strict = "exclusive" + plain[0].upper() + plain[1:]
-    lower = plain.startswith("min")
-    for name, is_strict in ((plain, False), (strict, True)):
-        own = writer.get(name)
-        if isinstance(own, bool) or not isinstance(own, int | float):
-            continue
-        inside = own > bound if lower else own < bound
-        if inside or (own == bound and (is_strict or not exclusive)):
-            return True
-    return lower and not exclusive and plain != "minimum" and bound <= 0
-
-
-def _pattern_faults(
-    writer: dict[str, Json], reader: dict[str, Json], path: str
-) -> list[Incompatibility]:
-    return [
-        Incompatibility(
-            path,
-            f"{keyword}_changed",
-            str(writer.get(keyword, "any")),
-            str(reader[keyword]),
-        )
-        for keyword in ("pattern", "format")
-        if keyword in reader and writer.get(keyword) != reader[keyword]
-    ]
-
-
-def _multiple_faults(
-    writer: dict[str, Json], reader: dict[str, Json], path: str
-) -> list[Incompatibility]:
-    factor, own = reader.get("multipleOf"), writer.get("multipleOf")
-    if factor is None or own == factor:
-        return []
-    if isinstance(own, int) and isinstance(factor, int) and own % factor == 0:
-        return []
-    return [Incompatibility(path, "multipleOf_changed", str(own or "any number"), str(factor))]
-
-
-def _unique_faults(
-    writer: dict[str, Json], reader: dict[str, Json], path: str
-) -> list[Incompatibility]:
-    if not reader.get("uniqueItems") or writer.get("uniqueItems"):
-        return []
-    return [Incompatibility(path, "uniqueItems_added", "items may repeat", "items are unique")]
-
-
-_RULES = (
-    (
-        frozenset(("number", "integer")),
-        _range_faults(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
-    ),
-    (frozenset(("number", "integer")), _multiple_faults),
-    (frozenset(("string",)), _range_faults(("minLength", "maxLength"))),
-    (frozenset(("string",)), _pattern_faults),
-    (frozenset(("array",)), _range_faults(("minItems", "maxItems"))),
-    (frozenset(("array",)), _unique_faults),
-    (frozenset(("object",)), _range_faults(("minProperties", "maxProperties"))),
-)
-_STEP = {"items": "[]", "additionalProperties": "{}"}
-
-
-def _followed(schema: Subschema, document: Document) -> Subschema:
-    """Return what a chain of plain references leads to."""
-    for _ in range(32):
-        if not isinstance(schema, dict) or "$ref" not in schema:
-            return schema
-        schema = document.resolve(schema["$ref"])
-    return schema
-
-
-def _is_alone(schema: dict[str, Json], keyword: str) -> bool:
-    return not (schema.keys() - _ANNOTATIONS - {keyword})
-
-
-def _declared_types(schema: dict[str, Json]) -> frozenset[str]:
-    value = schema.get("type")
-    if isinstance(value, str):
-        return frozenset((value,))
-    return frozenset(value) if isinstance(value, list) else frozenset()
-
-
-def _types(schema: dict[str, Json], document: Document) -> frozenset[str]:
-    """Return the types a schema allows; those of its values if it lists values."""
-    values = _values(schema)
-    if values is not None:
-        return frozenset(_type_of(value) for value in values)
-    declared = _declared_types(schema)
-    if declared:
-        return declared | {"integer"} if "number" in declared else declared
-    followed = _followed(schema, document)
-    if followed is not schema and isinstance(followed, dict):
-        return _types(followed, document) if "$ref" not in followed else _ALL_TYPES
-    return _ALL_TYPES
-
-
-def _type_of(value: Json) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if value.is_integer() else "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
-
-
-def _values(schema: dict[str, Json]) -> list[Json] | None:
-    if "const" in schema:
-        return [schema["const"]]
-    values = schema.get("enum")
-    return values if isinstance(values, list) else None
-
-
-def _keys(values: list[Json]) -> set[bytes]:
-    return {orjson.dumps(value) for value in values}
-
-
-def _properties(schema: dict[str, Json]) -> dict[str, Subschema]:
-    value = schema.get("properties")
-    return value if isinstance(value, dict) else {}
-
-
-def _required(schema: dict[str, Json]) -> set[str]:
-    value = schema.get("required")
-    return set(value) if isinstance(value, list) else set()
-
-
-def _nearest(writer: dict[str, Json], keyword: str) -> str:
-    return _short_value(writer[keyword]) if keyword in writer else "no bound"
-
-
-def _below(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _listed(types: frozenset[str]) -> str:
-    shown = types - {"integer"} if "number" in types else types
-    return " or ".join(sorted(shown))
-
-
-def _short(schema: Subschema) -> str:
-    return _short_value(schema)
-
-
-def _short_value(value: Json) -> str:
-    text = orjson.dumps(value).decode()
-    return text if len(text) <= 80 else text[:79] + "…"
