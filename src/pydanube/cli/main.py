@@ -16,6 +16,7 @@ _CLIENT = {
 
 _ADMIN = {
     "topics": Found("pydanube.cli.topics", "Create, list, describe and delete topics."),
+    "schemas": Found("pydanube.cli.schemas", "Register, inspect, compare and delete schemas."),
     "namespaces": Found("pydanube.cli.namespaces", "Create, inspect and delete namespaces."),
     "brokers": Found("pydanube.cli.brokers", "List, drain, activate and balance brokers."),
 }
@@ -67,7 +68,10 @@ danube = LazyGroup(
 
 danube_cli = LazyGroup(
     "danube-cli",
-    _CLIENT,
+    {
+        **_CLIENT,
+        "schema": Found("pydanube.cli.schema", "Register, inspect and delete schemas."),
+    },
     help="Publish and receive messages.",
     epilog=_EXIT_CODES,
     params=[_version_flag()],

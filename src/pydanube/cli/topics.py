@@ -11,6 +11,7 @@ DISPATCH_STRATEGIES: dict[str, DispatchStrategy] = {
     "non_reliable": "NonReliable",
     "reliable": "Reliable",
 }
+VALIDATION_POLICIES = ("none", "warn", "enforce")
 
 
 @click.group("topics")
@@ -97,6 +98,66 @@ def describe(session: AdminSession, topic: str) -> None:
 def set_message_ttl(session: AdminSession, topic: str, ttl_ms: int | None) -> None:
     """Say how long messages of TOPIC, a reliable one, may be delivered."""
     session.show(lambda operations: operations.topics.set_message_ttl(topic, ttl_ms))
+
+
+validation_options = click.option(
+    "--enable-payload-validation",
+    is_flag=True,
+    help="Hold every payload against the schema version its message names.",
+)
+
+
+@command.command("configure-schema")
+@click.option("--subject", required=True, help="Of the schema registry.")
+@click.option(
+    "--validation-policy",
+    type=click.Choice(VALIDATION_POLICIES, case_sensitive=False),
+    default="none",
+    show_default=True,
+    help="warn: accept and count what is wrong. enforce: refuse it.",
+)
+@validation_options
+@admin_options
+@topic_options
+def configure_schema(
+    session: AdminSession,
+    topic: str,
+    subject: str,
+    validation_policy: str,
+    enable_payload_validation: bool,
+) -> None:
+    """Bind TOPIC, with all its partitions, to a subject of the schema registry."""
+    session.show(
+        lambda operations: operations.topics.configure_schema(
+            topic, subject, validation_policy, validates_payloads=enable_payload_validation
+        )
+    )
+
+
+@command.command("set-validation-policy")
+@click.option(
+    "--policy", type=click.Choice(VALIDATION_POLICIES, case_sensitive=False), required=True
+)
+@validation_options
+@admin_options
+@topic_options
+def set_validation_policy(
+    session: AdminSession, topic: str, policy: str, enable_payload_validation: bool
+) -> None:
+    """Say how strict TOPIC is, which is bound to a subject."""
+    session.show(
+        lambda operations: operations.topics.set_validation_policy(
+            topic, policy, validates_payloads=enable_payload_validation
+        )
+    )
+
+
+@command.command("get-schema-config")
+@admin_options
+@topic_options
+def get_schema_config(session: AdminSession, topic: str) -> None:
+    """Show which subject TOPIC is bound to, and how strict it is."""
+    session.show(lambda operations: operations.topics.schema_config(topic))
 
 
 @command.command()

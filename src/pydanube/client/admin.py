@@ -19,6 +19,7 @@ from pydanube.client.admin_answers import (
     RetentionInForce,
     TopicDescription,
 )
+from pydanube.client.schema_calls import SchemaCalls
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.policies import (
     DispatchConfig,
@@ -50,6 +51,11 @@ class AdminConnection:
     async def close(self) -> None:
         """Release the connection."""
         await self._channel.close()
+
+    @property
+    def schemas(self) -> SchemaCalls:
+        """The calls of the schema registry."""
+        return SchemaCalls(self._call)
 
     # Brokers
 

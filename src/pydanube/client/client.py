@@ -23,6 +23,7 @@ from pydanube.client.producer import (
     topics_to_produce_to,
 )
 from pydanube.client.retry import RetryPolicy
+from pydanube.client.schemas import Schemas
 from pydanube.errors import InvalidRequest, NotFound
 from pydanube.model.names import check_topic_name
 from pydanube.model.policies import SubscriptionType
@@ -85,6 +86,8 @@ class Client:
     def __init__(self, service_url: str, surroundings: Surroundings) -> None:
         self._brokers = Brokers(service_url, surroundings)
         self._opened: list[Closeable] = []
+        self.schemas = Schemas(self._brokers)
+        """The schema registry."""
         self.closed = False
 
     def producer(

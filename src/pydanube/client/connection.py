@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from pydanube.client.errors import SessionUnknown
 from pydanube.client.message import MessageId, ReceivedMessage
+from pydanube.client.schema_calls import SchemaCalls
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.message import Message
 from pydanube.model.policies import DispatchStrategy, SubscriptionType
@@ -63,6 +64,11 @@ class Connection:
             {PROXY_HEADER: address.broker_url} if address.proxy else None
         )
         self._request_ids = count(1)
+
+    @property
+    def schemas(self) -> SchemaCalls:
+        """The calls of the schema registry."""
+        return SchemaCalls(self._call)
 
     async def look_up(self, topic: str) -> BrokerAddress:
         """Return the address of the broker that serves a topic."""

@@ -66,9 +66,10 @@ def test_the_summary_in_a_list_is_the_one_of_the_command(program: LazyGroup) -> 
 
 
 def test_the_programs_of_the_danube_documentation_have_their_commands() -> None:
-    assert list(danube_cli.commands_at) == ["produce", "consume"]
-    assert list(danube_admin.commands_at) == ["topics", "namespaces", "brokers"]
-    assert set(danube_cli.commands_at) | set(danube_admin.commands_at) <= set(danube.commands_at)
+    assert list(danube_cli.commands_at) == ["produce", "consume", "schema"]
+    assert list(danube_admin.commands_at) == ["topics", "schemas", "namespaces", "brokers"]
+    theirs = set(danube_cli.commands_at) | set(danube_admin.commands_at)
+    assert theirs - set(danube.commands_at) == {"schema"}, "which `schemas` stands for"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,24 @@ def test_the_programs_of_the_danube_documentation_have_their_commands() -> None:
             "--namespace --partitions --schema-subject --dispatch-strategy --durability",
         ),
         (("topics", "list"), "--namespace --broker"),
+        (
+            ("topics", "configure-schema"),
+            "--subject --validation-policy --enable-payload-validation",
+        ),
+        (("topics", "set-validation-policy"), "--policy --enable-payload-validation"),
+        (("topics", "get-schema-config"), "--namespace"),
+        (
+            ("schemas", "register"),
+            "SUBJECT --schema-type --file --schema --description --tags",
+        ),
+        (("schemas", "get"), "--id --version --subject"),
+        (("schemas", "versions"), "SUBJECT"),
+        (("schemas", "get-compatibility"), "SUBJECT"),
+        (("schemas", "check"), "SUBJECT --file --schema --schema-type --mode"),
+        (("schemas", "set-compatibility"), "SUBJECT --mode"),
+        (("schemas", "delete"), "SUBJECT --version --confirm --force"),
+        (("schemas", "list-subjects"), "--output"),
+        (("schemas", "diff"), "SUBJECT --from --to"),
         (("topics", "unsubscribe"), "-s --subscription --namespace"),
         (
             ("topics", "set-failure-policy"),

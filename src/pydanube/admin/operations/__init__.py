@@ -7,6 +7,7 @@ from typing import Self
 
 from pydanube.admin.operations.brokers import BrokerOperations
 from pydanube.admin.operations.namespaces import NamespaceOperations
+from pydanube.admin.operations.schemas import SchemaOperations
 from pydanube.admin.operations.subscriptions import SubscriptionOperations
 from pydanube.admin.operations.topics import TopicOperations
 from pydanube.client.admin import AdminConnection
@@ -22,6 +23,7 @@ class Operations:
         self._connection = AdminConnection(channel, endpoint)
         self.brokers = BrokerOperations(self._connection)
         self.namespaces = NamespaceOperations(self._connection)
+        self.schemas = SchemaOperations(self._connection.schemas)
         self.subscriptions = SubscriptionOperations(self._connection)
         self.topics = TopicOperations(self._connection)
 

@@ -9,6 +9,7 @@ from pydanube.client.admin_answers import (
     RetentionInForce,
     TopicDescription,
 )
+from pydanube.client.schema_calls import TopicSchemaConfig
 from pydanube.errors import InvalidRequest, NotFound
 from pydanube.model.names import check_namespace_name, check_topic_name
 from pydanube.model.policies import DispatchStrategy, Durability, OwnRetention
@@ -89,6 +90,28 @@ class TopicOperations:
     async def set_retention(self, topic: str, rule: OwnRetention) -> RetentionInForce:
         """Say how long the history of a topic stays: 0 for ever, None as the namespace says."""
         return await self._connection.set_retention(rule, topic=check_topic_name(topic))
+
+    async def configure_schema(
+        self, topic: str, subject: str, policy: str, *, validates_payloads: bool
+    ) -> TopicSchemaConfig:
+        """Bind a topic, or all its partitions, to a schema subject, and say how strict it is."""
+        await self._connection.schemas.configure_topic(
+            check_topic_name(topic), subject, policy, validates_payloads=validates_payloads
+        )
+        return await self.schema_config(topic)
+
+    async def set_validation_policy(
+        self, topic: str, policy: str, *, validates_payloads: bool
+    ) -> TopicSchemaConfig:
+        """Say how strict a topic is that is bound to a schema subject."""
+        await self._connection.schemas.set_validation_policy(
+            check_topic_name(topic), policy, validates_payloads=validates_payloads
+        )
+        return await self.schema_config(topic)
+
+    async def schema_config(self, topic: str) -> TopicSchemaConfig:
+        """Return what a topic asks of its messages."""
+        return await self._connection.schemas.topic_config(check_topic_name(topic))
 
     async def unload(self, topic: str) -> TopicChange:
         """Hand a topic over to another broker."""
