@@ -41,6 +41,7 @@ from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.consumer import Consumer
 from pydanube.subscriptions.outbox import OUTBOX_MESSAGES_MAX
 from pydanube.subscriptions.subscription import Subscription
+from pydanube.topics.admission import check_access, check_filters, check_room, check_strategy
 from pydanube.topics.catalog import (
     AccessMode,
     ConsumerRecord,
@@ -48,11 +49,7 @@ from pydanube.topics.catalog import (
     SubscriptionRecord,
 )
 from pydanube.topics.errors import (
-    DispatchMismatch,
     NotAddressed,
-    ProducerExcluded,
-    SubscriptionLimit,
-    TooManyConsumers,
     TooManyProducers,
 )
 from pydanube.topics.leases import Lease
@@ -63,8 +60,6 @@ from pydanube.topics.producer import Producer
 from pydanube.topics.topic import Topic
 from pydanube.topics.topic_schemas import TopicSchemas
 
-FILTERS_MAX = 100
-FILTER_CHARACTERS_MAX = 256
 CLOSE_WAIT_SECONDS = 6.0
 """Clients ask for their health every 5 s; a stream to be closed waits that long for the answer."""
 FORGET_AFTER_MS = 24 * 3600 * 1000
@@ -164,7 +159,7 @@ class Registration:
         check_client_name("producer", name)
         existing = self._topics.find(topic_name)
         if existing is not None:
-            _check_strategy(existing, strategy)
+            check_strategy(existing, strategy)
         # Before the topic is created: there shall be none for a refusal.
         resolved = self.schemas.resolve(schema, existing) if schema is not None else None
         request = None
@@ -172,7 +167,7 @@ class Registration:
             subject = resolved.subject if resolved is not None else None
             request = TopicRequest(strategy=strategy, schema_subject=subject)
         topic = await self._topics.ensure(topic_name, request)
-        _check_strategy(topic, strategy)
+        check_strategy(topic, strategy)
         async with self._locks.hold(topic_name):
             if self._topics.find(topic_name) is not topic:
                 raise Unavailable(f"topic {topic_name} has just been deleted; try again")
@@ -186,7 +181,7 @@ class Registration:
         now_ms = self._clock.monotonic_ms()
         known = topic.producers.get(name)
         others = [each for each in topic.live_producers(now_ms) if each is not known]
-        self._check_access(topic, access_mode, others)
+        check_access(topic, access_mode, others)
         if known is None:
             limit = topic.policies.max_producers_per_topic
             if limit is not None and len(others) >= limit:
@@ -205,18 +200,6 @@ class Registration:
         known.seen_ms = self._clock.monotonic_ms()
         self._told_closed.pop(known.id, None)
         return known
-
-    def _check_access(self, topic: Topic, access_mode: AccessMode, others: list[Producer]) -> None:
-        holder = next((each for each in others if each.access_mode == "Exclusive"), None)
-        if holder is not None:
-            raise ProducerExcluded(
-                f"producer {holder.name} has topic {topic.name} for itself until it is gone"
-            )
-        if access_mode == "Exclusive" and others:
-            raise ProducerExcluded(
-                f"topic {topic.name} has other producers ({others[0].name}); exclusive access "
-                "must wait until they are gone"
-            )
 
     async def _leave_exclusive_producer(self, topic: Topic, name: str) -> None:
         # Whoever had the topic alone is gone, or the newcomer would not have been let in. Should
@@ -290,13 +273,13 @@ class Registration:
         topic = self._topics.get(topic_name)
         check_client_name("subscription", subscription_name)
         check_client_name("consumer", consumer_name)
-        _check_filters(filters)
+        check_filters(filters)
         async with self._locks.hold(topic_name):
             if self._topics.find(topic_name) is not topic:
                 raise NotFound(f"topic {topic_name} has just been deleted")
             subscription = topic.subscriptions.get(subscription_name)
             known = _consumer_named(subscription, consumer_name) if subscription else None
-            self._check_room(topic, subscription, subscription_name, known)
+            check_room(topic, subscription, subscription_name, known)
             if subscription is None:
                 begin = Offset(0) if topic.log is None else await start_offset(topic.log, start)
                 subscription = await self._create_subscription(
@@ -311,35 +294,6 @@ class Registration:
             known.credit = credit
             subscription.join(known, peer)
             return known
-
-    def _check_room(
-        self,
-        topic: Topic,
-        subscription: Subscription | None,
-        subscription_name: str,
-        known: Consumer | None,
-    ) -> None:
-        policies = topic.policies
-        limit = policies.max_subscriptions_per_topic
-        if subscription is None and limit is not None and len(topic.subscriptions) >= limit:
-            raise SubscriptionLimit(
-                f"topic {topic.name} has {len(topic.subscriptions)} subscriptions; "
-                f"max_subscriptions_per_topic is {limit}"
-            )
-        if known is not None:
-            return
-        limit = policies.max_consumers_per_topic
-        if limit is not None and topic.active_consumers >= limit:
-            raise TooManyConsumers(
-                f"topic {topic.name} has {topic.active_consumers} consumers; "
-                f"max_consumers_per_topic is {limit}"
-            )
-        limit = policies.max_consumers_per_subscription
-        if subscription and limit is not None and subscription.active_consumers >= limit:
-            raise SubscriptionLimit(
-                f"subscription {subscription_name} has {subscription.active_consumers} consumers; "
-                f"max_consumers_per_subscription is {limit}"
-            )
 
     async def _create_subscription(
         self,
@@ -389,7 +343,7 @@ class Registration:
             topic = self._reliable(topic_name)
             if name in topic.subscriptions:
                 raise AlreadyExists(f"topic {topic_name} has a subscription {name} already")
-            self._check_room(topic, None, name, None)
+            check_room(topic, None, name, None)
             created = await self._create_subscription(topic, name, "Exclusive", position, lease)
             if lease is not None:
                 topic.leases.begin(name, lease)
@@ -691,13 +645,6 @@ class Registration:
                     await self._forget_consumer(topic, subscription, consumer)
 
 
-def _check_strategy(topic: Topic, strategy: DispatchStrategy | None) -> None:
-    if strategy is not None and strategy != topic.record.strategy:
-        raise DispatchMismatch(
-            f"topic {topic.name} is {topic.record.strategy}; the producer asks for {strategy}"
-        )
-
-
 def _is_idle(subscription: Subscription, now_ms: int) -> bool:
     since_ms = subscription.idle_since_ms
     if since_ms is None or subscription.active_consumers:
@@ -712,10 +659,3 @@ def _consumer_named(subscription: Subscription, name: str) -> Consumer | None:
 def _end_stream(consumer: Consumer) -> None:
     if consumer.stream is not None:
         consumer.stream.end(Unavailable("the topic is no longer served here; look it up again"))
-
-
-def _check_filters(filters: tuple[str, ...]) -> None:
-    if len(filters) > FILTERS_MAX or any(len(each) > FILTER_CHARACTERS_MAX for each in filters):
-        raise InvalidRequest(
-            f"a consumer may have {FILTERS_MAX} key filters of {FILTER_CHARACTERS_MAX} characters"
-        )
