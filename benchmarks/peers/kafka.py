@@ -12,6 +12,7 @@ from benchmarks.peers.programs import CACHE, find_program
 from pydanube.bench.driver import Handle, Stop
 from pydanube.bench.results import SystemNotes
 from pydanube.bench.servers import ServerProcess, free_ports
+from pydanube.errors import NotSupported
 
 FETCH = 500
 FSYNC = {"flush": "before reply (flush.messages=1)", "default": "by the operating system"}
@@ -129,7 +130,7 @@ class KafkaLink:
             raise RuntimeError(f"Kafka did not deliver: {self._failure}")
 
     async def publish_batches(self, payloads: list[bytes], window: int, stop: Stop) -> int:
-        raise NotImplementedError("librdkafka makes its batches itself")
+        raise NotSupported("librdkafka makes its batches itself")
 
     async def send(self, payload: bytes) -> None:
         self._producer.produce(self._topic, payload, on_delivery=self._reported)

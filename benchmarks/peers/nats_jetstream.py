@@ -14,6 +14,7 @@ from benchmarks.peers.programs import absence_of, find_program
 from pydanube.bench.driver import Handle, Stop
 from pydanube.bench.results import SystemNotes
 from pydanube.bench.servers import ServerProcess, free_ports
+from pydanube.errors import NotSupported
 
 FETCH = 256
 FSYNC = {"file": "every two minutes, after the reply", "sync-always": "before reply"}
@@ -112,7 +113,7 @@ class NatsLink:
         return sent
 
     async def publish_batches(self, payloads: list[bytes], window: int, stop: Stop) -> int:
-        raise NotImplementedError("JetStream has no batches")
+        raise NotSupported("JetStream has no batches")
 
     async def send(self, payload: bytes) -> None:
         assert self._stream is not None

@@ -12,6 +12,7 @@ from benchmarks.peers.programs import absence_of, find_program
 from pydanube.bench.driver import Handle, Stop
 from pydanube.bench.results import SystemNotes
 from pydanube.bench.servers import ServerProcess, free_ports
+from pydanube.errors import NotSupported
 
 PREFETCH = 256
 FSYNC = {"quorum": "before confirm", "classic": "before confirm of a persistent message, grouped"}
@@ -98,7 +99,7 @@ class RabbitLink:
         return sent
 
     async def publish_batches(self, payloads: list[bytes], window: int, stop: Stop) -> int:
-        raise NotImplementedError("RabbitMQ has no batches")
+        raise NotSupported("RabbitMQ has no batches")
 
     async def send(self, payload: bytes) -> None:
         message = aio_pika.Message(payload, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)

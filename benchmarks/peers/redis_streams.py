@@ -10,6 +10,7 @@ from benchmarks.peers.programs import absence_of, find_program
 from pydanube.bench.driver import Handle, Stop
 from pydanube.bench.results import SystemNotes
 from pydanube.bench.servers import ServerProcess, free_ports
+from pydanube.errors import NotSupported
 
 GROUP = "bench"
 FETCH = 256
@@ -89,7 +90,7 @@ class RedisLink:
         return sent
 
     async def publish_batches(self, payloads: list[bytes], window: int, stop: Stop) -> int:
-        raise NotImplementedError("Redis has no batches but pipelines")
+        raise NotSupported("Redis has no batches but pipelines")
 
     async def send(self, payload: bytes) -> None:
         self._redis.xadd(self._topic, {b"p": payload})

@@ -122,7 +122,8 @@ def _column(name: str, column: pa.ChunkedArray) -> pa.Array:
     if column.type in _VIEWS:
         column = column.cast(_VIEWS[column.type])
     check_type(name, column.type)
-    combined = column.combine_chunks()
+    # Arrow copies even what is in one piece.
+    combined = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(combined, pa.ChunkedArray):
         combined = pa.concat_arrays(combined.chunks)
     return convert_column(name, combined)
