@@ -6,6 +6,7 @@ Servers that are not installed are left out, with a line that says so.
 """
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ from pydanube.bench.danube import DanubeSystem
 from pydanube.bench.driver import System
 from pydanube.bench.jobs import JOBS
 from pydanube.bench.progress import shown
-from pydanube.bench.report import save, show
+from pydanube.bench.report import load, save, show
+from pydanube.bench.results import merged
 from pydanube.bench.rounds import Plan, run_rounds
 
 
@@ -69,6 +71,9 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--output", choices=["text", "markdown", "json"], default="text")
     parser.add_argument("--json", type=Path, help="write the report there as well")
+    parser.add_argument(
+        "--merge", type=Path, nargs="+", help="show several reports as one, without measuring"
+    )
     parser.add_argument("--plot", type=Path, help="draw the rates into this file, svg or png")
     chosen = parser.parse_args()
     unknown = set(chosen.systems.split(",")) - SYSTEMS.keys()
@@ -81,8 +86,11 @@ def main() -> None:
         jobs=tuple(chosen.jobs.split(",")),
         directory=chosen.data_dir,
     )
-    with shown(plan.steps(systems)) as step:
-        report = run_rounds(plan, systems, step)
+    if chosen.merge:
+        report = merged([load(path) for path in chosen.merge])
+    else:
+        with shown(plan.steps(systems)) as step:
+            report = run_rounds(plan, systems, step, lambda line: print(line, file=sys.stderr))
     if chosen.json is not None:
         save(report, chosen.json)
     if chosen.plot is not None:

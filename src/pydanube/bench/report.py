@@ -25,6 +25,11 @@ def save(report: Report, path: Path) -> None:
     path.write_bytes(_json(report) + b"\n")
 
 
+def load(path: Path) -> Report:
+    """Read what `save` wrote."""
+    return msgspec.json.decode(path.read_bytes(), type=Report)
+
+
 def _json(report: Report) -> bytes:
     return msgspec.json.format(msgspec.json.encode(report), indent=2)
 

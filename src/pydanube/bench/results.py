@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pydanube.bench.jobs import JOBS, Job, job_named
+from pydanube.bench.jobs import JOBS, PAYLOAD_BYTES, Job, job_named
 
 
 class Latencies(Struct, frozen=True, kw_only=True):
@@ -81,6 +82,18 @@ class Report(Struct, frozen=True, kw_only=True):
     absent: list[str]
     rows: list[Row]
     measurements: list[Measurement]
+
+
+def merged(reports: Sequence[Report]) -> Report:
+    """Return several runs of the same systems on the same machine as one; rounds count on."""
+    first, rounds = reports[0], 0
+    measurements: list[Measurement] = []
+    for report in reports:
+        measurements += [replace(each, round=each.round + rounds) for each in report.measurements]
+        rounds += report.rounds
+    payload_bytes = first.rows[0].payload_bytes if first.rows else PAYLOAD_BYTES
+    rows = rows_of(measurements, first.systems, payload_bytes)
+    return replace(first, rounds=rounds, rows=rows, measurements=measurements)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -20,6 +20,8 @@ from pydanube.errors import DanubeError
 
 Step = Callable[[str], None]
 """Is told what begins."""
+Told = Callable[[str], None]
+"""Is told what came out of a step."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -92,7 +94,9 @@ class Worker:
         return line
 
 
-def run_rounds(plan: Plan, systems: Sequence[System], step: Step) -> Report:
+def run_rounds(
+    plan: Plan, systems: Sequence[System], step: Step, told: Told = lambda _: None
+) -> Report:
     """Measure every system that is present, in turns, and return what came out."""
     absent = {system.notes.name: system.absence() for system in systems}
     present = [system for system in systems if absent[system.notes.name] is None]
@@ -100,7 +104,7 @@ def run_rounds(plan: Plan, systems: Sequence[System], step: Step) -> Report:
     disk = describe_disk(plan.directory)
     for number in range(plan.rounds):
         for system in present:
-            measurements += _measure(plan, system, number, step)
+            measurements += _measure(plan, system, number, step, told)
     notes = [system.notes for system in present]
     return Report(
         machine=describe_machine(),
@@ -114,7 +118,7 @@ def run_rounds(plan: Plan, systems: Sequence[System], step: Step) -> Report:
     )
 
 
-def _measure(plan: Plan, system: System, number: int, step: Step) -> list[Measurement]:
+def _measure(plan: Plan, system: System, number: int, step: Step, told: Told) -> list[Measurement]:
     """Run all jobs of one system over one fresh server."""
     directory = Path(tempfile.mkdtemp(prefix="danube-bench-", dir=plan.directory))
     try:
@@ -122,8 +126,11 @@ def _measure(plan: Plan, system: System, number: int, step: Step) -> list[Measur
         try:
             measurements = []
             for job in plan.jobs_of(system):
-                step(f"round {number + 1}: {system.notes.name}, {job.title}")
-                measurements.append(_run_job(plan, system, server, job, number))
+                what = f"round {number + 1}: {system.notes.name}, {job.title}"
+                step(what)
+                measured = _run_job(plan, system, server, job, number)
+                measurements.append(measured)
+                told(f"{what}: {measured.messages / measured.seconds:,.0f} msg/s")
             return measurements
         finally:
             server.stop()

@@ -12,6 +12,7 @@ from pydanube.bench.results import (
     cells_of,
     latencies_of,
     markdown,
+    merged,
     percentile,
     rows_of,
 )
@@ -98,3 +99,22 @@ def test_every_row_says_payload_window_batching_and_fsync() -> None:
     assert "1,024 B, 256 messages, one by one | before reply |" in page
     assert "theirs: not measured" in page
     assert "1.00 / 2.00" in page
+
+
+def test_several_runs_count_as_one_with_more_rounds() -> None:
+    def report(rate: float) -> Report:
+        found = [measured("ours", "publish", rate)]
+        return Report(
+            machine="a machine",
+            disk="a disk",
+            rounds=1,
+            seconds=2.0,
+            systems=[notes("ours")],
+            absent=[],
+            rows=rows_of(found, [notes("ours")], 512),
+            measurements=found,
+        )
+
+    whole = merged([report(100), report(900), report(300)])
+    assert (whole.rounds, [each.round for each in whole.measurements]) == (3, [0, 1, 2])
+    assert [(row.rate, row.payload_bytes) for row in whole.rows] == [(300, 512)]
