@@ -1,8 +1,11 @@
-# Everything runs in .venv, built from dev.lock. `make demo` and `make test` need no other step.
+# Everything runs in .venv: from run.lock for the demo, from dev.lock for all else.
+# `make demo` and `make test` need no other step.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUNNABLE := $(VENV)/.runnable
+INSTALL := $(BIN)/python -m pip install --quiet
 ARGS ?=
 
 .PHONY: help demo test check format bench lock generate clean
@@ -10,15 +13,19 @@ ARGS ?=
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(READY): dev.lock pyproject.toml
+$(RUNNABLE): run.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "PyDanube needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r dev.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(INSTALL) --require-hashes -r run.lock
+	$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY)  ## Run a broker, a producer and two subscriptions (ARGS="--seconds 10" ends it).
+$(READY): $(RUNNABLE) dev.lock
+	$(INSTALL) --require-hashes -r dev.lock
+	@touch $@
+
+demo: $(RUNNABLE)  ## Run a broker, a producer and two subscriptions (ARGS="--seconds 10" ends it).
 	$(BIN)/danube demo $(ARGS)
 
 test: $(READY)  ## Run the whole suite.
@@ -43,10 +50,13 @@ generate: $(READY)  ## Write the gRPC stubs and the reference pages anew.
 	$(BIN)/python tools/generate_stubs.py
 	$(BIN)/python tools/generate_reference.py
 
-lock: $(READY)  ## Resolve dev.lock anew from pyproject.toml.
-	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
-		--group dev --no-header --no-annotate --upgrade pyproject.toml -o dev.lock
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--no-header --no-annotate pyproject.toml
+
+lock: $(READY)  ## Resolve dev.lock and run.lock anew from pyproject.toml.
+	$(INSTALL) uv
+	$(COMPILE) --upgrade --group dev -o dev.lock
+	$(COMPILE) --upgrade --group build --constraint dev.lock -o run.lock
 
 clean:  ## Remove the environment and every cache.
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,7 +14,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 FILE_LINES_MAX = 700
-LONG_ON_PURPOSE = ("dev.lock", "LICENSE", "docs/reference/")
+LONG_ON_PURPOSE = ("dev.lock", "run.lock", "LICENSE", "docs/reference/")
 GENERATED = "src/pydanube/wire/danube/generated/"
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+)/")
