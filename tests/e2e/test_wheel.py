@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.schema_calls import ORDER, ORDER_RENUMBERED, ORDER_WITH_NOTE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -116,6 +117,29 @@ def test_key_filters_split_exactly(broker: BrokerProcess, reliable: bool) -> Non
     europe, america = wheel(broker, "filters", reliable=reliable)["received"]
     assert Counter(each["key"] for each in europe) == {"eu-1": 5, "eu-22": 5}
     assert Counter(each["key"] for each in america) == {"us-1": 5}
+
+
+def test_schemas_evolve_are_referred_to_and_enforced(broker: BrokerProcess) -> None:
+    texts = [each.decode() for each in (ORDER, ORDER_WITH_NOTE, ORDER_RENUMBERED)]
+    said = wheel(broker, "schemas", order=texts[0], with_note=texts[1], renumbered=texts[2])
+    assert said["registered"] == ["1", "1"], "one id for all versions"
+    assert said["again"] == "1"
+    assert "not compatible" in said["incompatible"]
+    assert said["versions"] == [1, 2]
+    assert said["latest"] == [1, 2, texts[1]]
+    assert said["pinned"] == [1, texts[0]]
+    assert said["check"][0] is False
+    for name in ("none", "latest", "pinned", "minimum"):
+        assert said[f"created {name}"].isdigit() or said[f"created {name}"] == "None"
+    assert "not found" in said["created unknown"]
+    assert "version 9" in said["created too high"]
+    assert said["configured"][0] is True
+    assert "missing_schema_id" in said["sent none"]
+    assert "payload_invalid" in said["sent invalid"]
+    assert said["received"] == [[1, 2], [1, 1], [1, 2]]
+    assert said["mode"] is True
+    assert said["changed"] == "1"
+    assert "is named by producers of topic /default/with-schema" in said["deleted"]
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])

@@ -14,6 +14,7 @@ from typing import Any
 from danube import DanubeClient, DanubeClientBuilder, DispatchStrategy, SubType
 from danube.consumer import Consumer
 from danube.producer import Producer
+from danube.schema import CompatibilityMode, SchemaType
 
 RECEIVE_SECONDS_MAX = 30.0
 QUIET_SECONDS = 0.7
@@ -68,6 +69,8 @@ def facts(message: Any) -> dict[str, Any]:
         "topic": message.msg_id.topic_name,
         "key": message.routing_key,
         "attributes": dict(message.attributes),
+        "schema_id": message.schema_id,
+        "schema_version": message.schema_version,
     }
 
 
@@ -264,9 +267,81 @@ async def carry_on(client: DanubeClient, count: int, topic: str, pause: float = 
     say(received=received, acknowledged=acknowledged, failed=failed)
 
 
+async def schemas(client: DanubeClient, order: str, with_note: str, renumbered: str) -> None:
+    """Register, evolve and refuse; produce with every kind of reference; validate."""
+    topic, subject = "/default/with-schema", "orders"
+    registry = client.schema()
+
+    async def register(definition: str) -> str:
+        builder = registry.register_schema(subject).with_type(SchemaType.JSON_SCHEMA)
+        return await outcome(builder.with_schema_data(definition.encode()).execute())
+
+    said: dict[str, Any] = {"registered": [await register(order), await register(with_note)]}
+    said["again"] = await register(order)
+    said["incompatible"] = await register(renumbered)
+    said["versions"] = await registry.list_versions(subject)
+    latest = await registry.get_latest_schema(subject)
+    said["latest"] = [latest.schema_id, latest.version, latest.schema_definition.decode()]
+    pinned = await registry.get_schema_version(latest.schema_id, 1)
+    said["pinned"] = [pinned.version, pinned.schema_definition.decode()]
+    said["check"] = await registry.check_compatibility(
+        subject, renumbered.encode(), SchemaType.JSON_SCHEMA
+    )
+    producers = {}
+    for name, reference in REFERENCES.items():
+        builder = client.new_producer().with_topic(topic).with_name(name)
+        builder = builder.with_dispatch_strategy(DispatchStrategy.RELIABLE)
+        producer = reference(builder, subject).build()
+        said[f"created {name}"] = await outcome(producer.create())
+        producers[name] = producer
+    said["configured"] = await registry.configure_topic_schema(topic, subject, "enforce", True)
+    consumer, queue = await new_consumer(client, topic, "sub", "Exclusive", "c")
+    for name in ("latest", "pinned", "minimum", "none"):
+        said[f"sent {name}"] = await outcome(producers[name].send(b'{"id": 1}'))
+    said["sent invalid"] = await outcome(producers["latest"].send(b'{"id": "x"}'))
+    received: list[dict[str, Any]] = []
+    await receive(consumer, queue, 3, received)
+    said["received"] = [[each["schema_id"], each["schema_version"]] for each in received]
+    said["mode"] = (await registry.set_compatibility_mode(subject, CompatibilityMode.NONE))[0]
+    said["changed"] = await register(renumbered)
+    said["deleted"] = await outcome(registry.delete_schema_version(subject, 1))
+    say(**said)
+
+
+REFERENCES: dict[str, Callable[..., Any]] = {
+    "none": lambda builder, subject: builder,
+    "latest": lambda builder, subject: builder.with_schema_subject(subject),
+    "pinned": lambda builder, subject: builder.with_schema_version(subject, 1),
+    "minimum": lambda builder, subject: builder.with_schema_min_version(subject, 2),
+    "too high": lambda builder, subject: builder.with_schema_version(subject, 9),
+    "unknown": lambda builder, subject: builder.with_schema_subject("nothing"),
+}
+
+
+async def outcome(work: Awaitable[Any]) -> str:
+    """Return what came of it, or the status and the words it was refused with."""
+    try:
+        return str(await work)
+    except Exception as error:
+        cause = error.__cause__ or error
+        code = getattr(cause, "code", None)
+        return f"{code().name if callable(code) else type(error).__name__}: {error}"
+
+
 SCENARIOS: dict[str, Callable[..., Awaitable[None]]] = {
     each.__name__: each
-    for each in (exchange, fan_out, share, partitions, large, nack, keys, filters, carry_on)
+    for each in (
+        exchange,
+        fan_out,
+        share,
+        partitions,
+        large,
+        nack,
+        keys,
+        filters,
+        schemas,
+        carry_on,
+    )
 }
 
 

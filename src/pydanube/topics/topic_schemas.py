@@ -41,12 +41,13 @@ class TopicSchemas:
 
     def resolve(self, reference: SchemaReference, topic: Topic | None) -> ResolvedSchema:
         """Return what a producer's reference stands for; SchemaMismatch if the topic refuses it."""
-        if topic is not None:
-            self._check_subject(topic, reference.subject)
         try:
-            return self._registry.resolve(reference)
+            resolved = self._registry.resolve(reference)
         except SchemaNotFound as error:
             raise SchemaMismatch(str(error)) from error
+        if topic is not None:
+            self._check_subject(topic, reference.subject)
+        return resolved
 
     async def attach(self, topic: Topic, schema: ResolvedSchema) -> None:
         """Note that a producer of a topic has a schema; the first one binds the topic.
