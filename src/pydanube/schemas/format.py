@@ -16,6 +16,7 @@ from msgspec import Struct
 from typing_extensions import override
 
 from pydanube.schemas.limits import SchemaLimits
+from pydanube.schemas.spark_types import spark_ddl
 
 # pyarrow ships no types: arrays and types of it are `Any` to mypy.
 Payloads = Any
@@ -111,8 +112,6 @@ class Schema(ABC):
 
     def spark_ddl(self) -> str:
         """Return `arrow_type()` as a type in Spark's DDL."""
-        from pydanube.schemas.spark_types import spark_ddl
-
         return spark_ddl(self.arrow_type())
 
 

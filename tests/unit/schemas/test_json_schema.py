@@ -251,3 +251,54 @@ def test_values_that_contradict_the_readers_type_are_not_read() -> None:
     old = parse("json_schema", {"enum": [1]})
     new = parse("json_schema", {"type": "string", "enum": [1, "a"]})
     assert [fault.rule for fault in compatibility(old, new)] == ["type_narrowed"]
+
+
+def part(name: str, kind: str) -> Any:
+    return {"type": "object", "properties": {name: {"type": kind}}}
+
+
+def all_of(count: int, kind: str, **more: Any) -> Any:
+    choices = [{"anyOf": [part(f"a{n}", kind), part(f"b{n}", kind)]} for n in range(count)]
+    return {"allOf": choices, **more}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        all_of(20, "string"),
+        {"not": all_of(20, "string")},
+        {"not": {"anyOf": [{"allOf": [part(f"a{n}", "string"), {}]} for n in range(20)]}},
+        {"allOf": [{"not": {"required": [f"a{n}", f"b{n}"]}} for n in range(20)]},
+        {
+            "allOf": [
+                {"if": part(f"a{n}", "string"), "then": {"required": ["b"]}} for n in range(20)
+            ]
+        },
+        {"dependentRequired": {f"a{n}": [f"b{n}"] for n in range(20)}},
+    ],
+)
+def test_combinations_that_would_take_long_to_compare_are_not_compared(spec: Any) -> None:
+    before = time.process_time()
+    faults = compatibility(parse("json_schema", spec), parse("json_schema", all_of(20, "integer")))
+    assert faults != []
+    assert time.process_time() - before < 1
+
+
+def test_words_may_change_even_in_what_cannot_be_compared() -> None:
+    old = all_of(20, "string", title="old")
+    new = all_of(20, "string", description="new")
+    new["allOf"][3]["anyOf"][0]["properties"]["a3"]["description"] = "words"
+    assert compatibility(parse("json_schema", old), parse("json_schema", new)) == []
+    new["allOf"][3]["anyOf"][0]["properties"]["title"] = {"type": "string"}
+    assert compatibility(parse("json_schema", old), parse("json_schema", new)) != []
+
+
+def test_a_discriminated_union_may_gain_branches_and_optional_properties() -> None:
+    def branch(kind: str, **more: Any) -> Any:
+        properties = {"kind": {"const": kind}, kind: {"type": "integer"}, **more}
+        return {"type": "object", "properties": properties, "required": ["kind"]}
+
+    old = {"oneOf": [branch("a"), branch("b")]}
+    new = {"oneOf": [branch("a", note={"type": "string"}), branch("b"), branch("c")]}
+    assert compatibility(parse("json_schema", old), parse("json_schema", new)) == []
+    assert compatibility(parse("json_schema", new), parse("json_schema", old)) != []

@@ -25,6 +25,9 @@ BELOW = (
 )
 BELOW_MAPS = ("properties", "patternProperties")
 DEFINITIONS = ("$defs", "definitions")
+MAPS_OF_SCHEMAS = (*BELOW_MAPS, *IN_PLACE_MAPS, *DEFINITIONS)
+LISTS_OF_SCHEMAS = (*IN_PLACE_LISTS, "prefixItems", "items")
+SINGLE_SCHEMAS = (*BELOW, *IN_PLACE, "items")
 
 
 class Document:
@@ -96,12 +99,12 @@ class Document:
 def children(schema: dict[str, Json]) -> Iterator[tuple[str, str, Subschema]]:
     """Yield the direct subschemas: the keyword, the name or number below it, and the schema."""
     for keyword, value in schema.items():
-        if keyword in (*BELOW_MAPS, *IN_PLACE_MAPS, *DEFINITIONS) and isinstance(value, dict):
+        if keyword in MAPS_OF_SCHEMAS and isinstance(value, dict):
             for name, child in value.items():
                 if isinstance(child, dict | bool):
                     yield keyword, name, child
-        elif keyword in (*IN_PLACE_LISTS, "prefixItems", "items") and isinstance(value, list):
+        elif keyword in LISTS_OF_SCHEMAS and isinstance(value, list):
             for index, child in enumerate(value):
                 yield keyword, str(index), child
-        elif keyword in (*BELOW, *IN_PLACE, "items") and isinstance(value, dict | bool):
+        elif keyword in SINGLE_SCHEMAS and isinstance(value, dict | bool):
             yield keyword, "", value

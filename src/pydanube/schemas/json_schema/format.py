@@ -26,6 +26,7 @@ from pydanube.schemas.json_schema.comparing import compare
 from pydanube.schemas.json_schema.containment import contains, pattern_options
 from pydanube.schemas.json_schema.difference import changes
 from pydanube.schemas.json_schema.document import Document
+from pydanube.schemas.json_schema.reading import meaning
 from pydanube.schemas.kept import Kept
 from pydanube.schemas.limits import SchemaLimits
 
@@ -138,14 +139,16 @@ def compile_schema(document: Document, limits: SchemaLimits) -> jsonschema_rs.Va
 
 
 def _incompatibilities(writer: JsonSchema, reader: JsonSchema) -> list[Incompatibility]:
-    closed = close(writer.document)
-    comparison = compare(Document(closed), reader.document)
+    if meaning(writer.document.root) == meaning(reader.document.root):
+        return []
+    closed = Document(close(writer.document))
+    comparison = compare(closed, reader.document)
     if comparison.broken:
         return comparison.broken + [
             fault for fault in comparison.faults if fault.rule != "type_narrowed"
         ]
     size = sum(expanded_size(each.document, each.limits) for each in (writer, reader))
-    answer, reason = contains(reader.document.root, closed, size, reader.limits)
+    answer, reason = contains(reader.document, closed, size, reader.limits)
     if answer == "yes" or (answer == "unknown" and comparison.complete and not comparison.faults):
         return []
     if comparison.faults:

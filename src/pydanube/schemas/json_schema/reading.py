@@ -3,7 +3,13 @@
 import orjson
 
 from pydanube.schemas.bounds import Json
-from pydanube.schemas.json_schema.document import Document, Subschema
+from pydanube.schemas.json_schema.document import (
+    LISTS_OF_SCHEMAS,
+    MAPS_OF_SCHEMAS,
+    SINGLE_SCHEMAS,
+    Document,
+    Subschema,
+)
 
 ALL_TYPES = frozenset(("null", "boolean", "object", "array", "number", "integer", "string"))
 ANNOTATIONS = frozenset(
@@ -23,6 +29,39 @@ ANNOTATIONS = frozenset(
         "writeOnly",
     )
 )
+
+
+_WORDS = frozenset(
+    (
+        "$comment",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+    )
+)
+
+
+def meaning(schema: Subschema) -> Subschema:
+    """Return a copy without the words that do not change what is allowed."""
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        keyword: _meaning_of(keyword, value)
+        for keyword, value in schema.items()
+        if keyword not in _WORDS
+    }
+
+
+def _meaning_of(keyword: str, value: Json) -> Json:
+    if keyword in MAPS_OF_SCHEMAS and isinstance(value, dict):
+        return {name: meaning(child) for name, child in value.items()}
+    if keyword in LISTS_OF_SCHEMAS and isinstance(value, list):
+        return [meaning(child) for child in value]
+    return meaning(value) if keyword in SINGLE_SCHEMAS else value
 
 
 def followed(schema: Subschema, document: Document) -> Subschema:
