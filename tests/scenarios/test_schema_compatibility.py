@@ -1,6 +1,7 @@
 """Every pair of schemas is judged as the tables say, and as other implementations judge it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -9,6 +10,7 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from avro.schema import parse as parse_avro
 
 from pydanube.schemas.compatibility import check
+from pydanube.schemas.limits import SchemaLimits
 from tests.support.schema_cases import load_cases, parse
 
 FORMATS = ("avro", "json_schema", "protobuf")
@@ -66,3 +68,23 @@ def test_the_tables_hold_enough_cases_of_every_format() -> None:
         cases = load_cases(format_name)
         assert len(cases) >= 60
         assert len({case["name"] for case in cases}) == len(cases)
+
+
+def test_every_rule_is_explained_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "schemas.md").read_text("utf-8")
+    rules = {
+        reason.partition(": ")[2]
+        for format_name in FORMATS
+        for case in load_cases(format_name)
+        for mode in MODES
+        if case[mode] != "ok"
+        for reason in case[mode]
+    }
+    bounds = {rule for rule in rules if rule.startswith(("min", "max", "exclusive"))}
+    assert {rule for rule in rules - bounds if f"`{rule}`" not in page} == set()
+
+
+def test_every_limit_is_listed_with_its_default() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "schemas.md").read_text("utf-8")
+    for name in SchemaLimits.__struct_fields__:
+        assert f"`{name}`" in page

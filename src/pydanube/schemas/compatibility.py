@@ -74,7 +74,7 @@ def check(
 def compatibility(writer: Schema, reader: Schema) -> list[Incompatibility]:
     """Return why `reader` cannot read everything `writer` writes; empty if it can."""
     if writer.format != reader.format:
-        return [Incompatibility("", "format_changed", writer.format, reader.format)]
+        return [Incompatibility("", "schema_type_changed", writer.format, reader.format)]
     return load_format(writer.format, SchemaTools()).incompatibilities(writer, reader)
 
 
@@ -87,7 +87,7 @@ def difference(old: Schema, new: Schema) -> list[Change]:
 
 def _check_pair(mode: CompatibilityMode, new: Schema, old: Schema, index: int) -> list[Refusal]:
     if new.format != old.format:
-        fault = Incompatibility("", "format_changed", old.format, new.format)
+        fault = Incompatibility("", "schema_type_changed", old.format, new.format)
         return [Refusal(index, "evolution", fault)]
     if new.fingerprint == old.fingerprint:
         return []

@@ -67,9 +67,9 @@ def test_only_transitive_modes_look_beyond_the_last_version() -> None:
 def test_another_format_is_allowed_under_none_alone() -> None:
     refusals = check("backward", parse("string", {}), [ONE])
     assert [str(each) for each in refusals] == [
-        "evolution: the schema itself: format_changed (writer: avro; reader: string)"
+        "evolution: the schema itself: schema_type_changed (writer: avro; reader: string)"
     ]
-    assert compatibility(ONE, parse("string", {}))[0].rule == "format_changed"
+    assert compatibility(ONE, parse("string", {}))[0].rule == "schema_type_changed"
     assert str(difference(ONE, parse("string", {}))[0]) == "(root): format avro became string"
 
 
