@@ -170,3 +170,4 @@ async def test_a_subject_without_versions_keeps_its_id(schemas: SchemaRegistry) 
     assert (record.latest, schemas.tags(record)) == (None, ())
     again = await schemas.register(order())
     assert (again.schema_id, again.version) == (1, 2)
+    assert (await schemas.register(order(ORDER_WITH_NOTE))).version == 3

@@ -1,5 +1,7 @@
 """What a topic with a schema lets pass, and that nothing else is ever stored."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +17,7 @@ from pydanube.model.sequences import Applied, MessageSequence
 from pydanube.registry.decisions import NewSchema
 from pydanube.topics import inspection
 from pydanube.topics.errors import SchemaViolation
+from pydanube.topics.schema_rules import Violation, find_violations
 from tests.support.advancing_clock import AdvancingClock
 from tests.support.journals import instant_disk
 from tests.support.served_topic import Answer, ServedTopic, message, sequences, served
@@ -118,6 +121,28 @@ async def test_a_rule_that_changes_meanwhile_is_the_one_that_counts(at_once_byte
         topic.topic.set_schema(None)
         assert await verdict(strictly) is True
         assert await topic.payloads() == [BAD]
+
+
+async def test_a_rule_that_changes_during_the_look_is_the_one_that_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inspection, "AT_ONCE_BYTES_MAX", 0)
+    looking, go_on = threading.Event(), threading.Event()
+
+    def look_slowly(*arguments: Any) -> list[Violation]:
+        looking.set()
+        assert go_on.wait(10)
+        return find_violations(*arguments)
+
+    monkeypatch.setattr(inspection, "find_violations", look_slowly)
+    async with strict() as topic:
+        topic.topic.set_schema(TopicSchema(subject="texts", policy="warn", validates_payloads=True))
+        lenient = topic.send(text(BAD))
+        assert await asyncio.to_thread(looking.wait, 10)
+        topic.topic.set_schema(ENFORCED)
+        go_on.set()
+        assert await verdict(lenient) is False
+        assert await topic.payloads() == []
 
 
 async def test_what_waits_for_its_turn_meets_the_rule_of_its_turn() -> None:
