@@ -37,13 +37,16 @@ def small_config(
     seal_seconds: int = 60,
     cache_bytes: int = 2_000,
     keep_minutes: int = 0,
+    read_cache_bytes: int = 8_000,
 ) -> StorageConfig:
     """Limits so small that a short life meets all of them; nothing is kept once exported."""
     return StorageConfig(
         local_wal_root="/data/wal",
         wal=Wal(rotation=Rotation(max_bytes=file_bytes)),
         segments=Segments(
-            seal_bytes=seal_bytes, seal_seconds=seal_seconds, read_cache_bytes_max=8_000
+            seal_bytes=seal_bytes,
+            seal_seconds=seal_seconds,
+            read_cache_bytes_max=read_cache_bytes,
         ),
         local_retention=LocalRetention(time_minutes=keep_minutes, check_interval_minutes=1),
         tail_cache_bytes_max=cache_bytes,

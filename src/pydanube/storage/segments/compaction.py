@@ -1,5 +1,6 @@
 """Joins small neighbouring segments, so that a quiet topic's history is no heap of dust."""
 
+from pydanube.errors import Conflict
 from pydanube.model.ids import Offset
 from pydanube.observability.counts import SegmentMetrics
 from pydanube.observability.logging import Logger
@@ -62,9 +63,13 @@ class Compaction:
         joined = entry_for(segments.origin, key, segment, created_ms)
         try:
             await segments.replace(run, joined, due_ms=self._clock.now_ms() + GRACE_MS)
-        finally:
+        except Conflict:
             if segments.find(joined.base) != joined:
                 await self._uploader.discard(key)
+            raise
+        finally:
+            # After any other failure the swap may still happen, so the object stays; if it does
+            # not, the next start sweeps it up.
             self._uploader.in_flight.discard(key)
         self._metrics.joined += len(run)
         _log.info("segments joined", topic=joined.topic, segments=len(run), bytes=joined.bytes)

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 from typing_extensions import override
 
-from pydanube.errors import Corruption, InvalidRequest, Overloaded
+from pydanube.errors import Corruption, InvalidRequest, Overloaded, Unavailable
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.message import Message
 from pydanube.runtime.randomness import Randomness
@@ -431,4 +431,71 @@ async def test_small_segments_are_joined_and_the_old_ones_stay_for_an_hour(
     await _pass(3_700)
     assert await _object_names(broker, 1) == [after[0].key]
     assert await broker.read_all(1) == expected
+    await broker.stop()
+
+
+@simulated
+async def test_a_swap_that_happens_after_it_was_reported_as_failed_loses_nothing(
+    randomness: Randomness, disk: SimulatedDisk
+) -> None:
+    config = small_config(seal_bytes=100_000, seal_seconds=10**6)
+    broker = await SegmentBroker.start(disk, randomness, config)
+    broker.log(1)
+    await _pass(1)
+    expected: dict[int, Message] = {}
+    for first in range(0, 100, 10):
+        expected |= await filled(broker, 1, first + 10, first)
+        await broker.seal(1)
+    swap = broker.catalog.replace
+    late: list[asyncio.Task[None]] = []
+
+    async def answer_too_early(*arguments: Any) -> None:
+        async def happen() -> None:
+            await _pass(5)
+            await swap(*arguments)
+
+        if not late:
+            late.append(asyncio.create_task(happen()))
+            raise Unavailable("no answer in time")
+        await swap(*arguments)
+
+    broker.catalog.replace = answer_too_early  # type: ignore[method-assign]
+    await _pass(66)
+    await late[0]
+    assert [(e.base, e.end) for e in broker.entries(1)] == [(0, 100)]
+    await _pass(4_000)
+    await broker.check_catalog(1)
+    broker.log(1).segments.look_again()  # type: ignore[union-attr]
+    assert await broker.read_all(1) == expected
+    await broker.stop()
+
+
+@simulated
+async def test_a_run_that_changed_while_it_was_read_is_not_swapped(
+    randomness: Randomness, disk: SimulatedDisk
+) -> None:
+    config = small_config(seal_bytes=100_000, seal_seconds=10**6)
+    broker = await SegmentBroker.start(disk, randomness, config)
+    broker.log(1)
+    await _pass(1)
+    for first in range(0, 100, 10):
+        await filled(broker, 1, first + 10, first)
+        await broker.seal(1)
+    swap = broker.catalog.replace
+    segments = broker.log(1).segments
+    assert segments is not None
+
+    async def expire_meanwhile(*arguments: Any) -> None:
+        broker.catalog.replace = swap  # type: ignore[method-assign]
+        await segments.expire(segments.entries()[:1], due_ms=0)
+        await swap(*arguments)
+
+    broker.catalog.replace = expire_meanwhile  # type: ignore[method-assign]
+    await _pass(65)
+    assert broker.entries(1)[0].base == 10, "what expired has not come back"
+    await broker.check_catalog(1)
+    assert sorted(await broker.read_all(1)) == list(range(10, 100))
+    known = {entry.key for entry in broker.entries(1)}
+    known |= {retired.key for retired in broker.catalog.retired()}
+    assert set(await _object_names(broker, 1)) <= known, "the attempt left nothing behind"
     await broker.stop()
