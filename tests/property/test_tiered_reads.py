@@ -149,6 +149,12 @@ class Topic:
 @given(limits=LIMITS, steps=STEPS, seed=st.integers(0, 1_000), in_order=st.booleans())
 @example(
     limits={"file_bytes": 1_500, "seal_bytes": 100_000, "cache_bytes": 0, "keep_minutes": 0},
+    steps=[("dust", 0), ("dust", 0), ("append", 0)],
+    seed=1,
+    in_order=False,
+)
+@example(
+    limits={"file_bytes": 1_500, "seal_bytes": 100_000, "cache_bytes": 0, "keep_minutes": 0},
     steps=[("dust", 3), ("wait", 4), ("dust", 2), ("crash", 0), ("wait an hour", 0), ("wait", 10)],
     seed=1,
     in_order=True,

@@ -1,5 +1,6 @@
 """One topic's segments, as the broker that owns the topic knows them."""
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
@@ -35,6 +36,8 @@ class TopicSegments:
         self.retention = retention
         self._catalog = catalog
         self._entries: list[SegmentEntry] | None = None
+        self._changing = asyncio.Lock()
+        """One change at a time: an export and a join must not refuse each other."""
         self.exists = False
         self.added = 0
         """Entries added since somebody last looked whether they can be joined."""
@@ -59,31 +62,34 @@ class TopicSegments:
 
     async def add(self, entry: SegmentEntry) -> None:
         """Add the next entry; succeeds as well if an earlier call did so without saying it."""
-        try:
-            await self._catalog.add(self.origin, entry)
-        except Conflict:
-            self.look_again()
-            if self.find(entry.base) != entry:
-                raise
-            return
-        if self._entries is not None:
-            self._entries.append(entry)
-        self.added += 1
-        self._follow()
+        async with self._changing:
+            try:
+                await self._catalog.add(self.origin, entry)
+            except Conflict:
+                self.look_again()
+                if self.find(entry.base) != entry:
+                    raise
+                return
+            if self._entries is not None:
+                self._entries.append(entry)
+            self.added += 1
+            self._follow()
 
     async def replace(self, run: Sequence[SegmentEntry], by: SegmentEntry, due_ms: int) -> None:
         """Put one entry in the place of a run, whose objects are deleted at `due_ms`."""
-        try:
-            await self._catalog.replace(self.origin, run, by, due_ms)
-        finally:
-            self.look_again()
+        async with self._changing:
+            try:
+                await self._catalog.replace(self.origin, run, by, due_ms)
+            finally:
+                self.look_again()
 
     async def expire(self, entries: Sequence[SegmentEntry], due_ms: int) -> None:
         """Remove the oldest entries, whose objects are deleted at `due_ms`."""
-        try:
-            await self._catalog.expire(self.origin, entries, due_ms)
-        finally:
-            self.look_again()
+        async with self._changing:
+            try:
+                await self._catalog.expire(self.origin, entries, due_ms)
+            finally:
+                self.look_again()
 
     def look_again(self) -> None:
         """Forget what was read, for somebody may have changed it."""
