@@ -36,7 +36,7 @@ from tests.support.world import World
 
 pytestmark = pytest.mark.slow
 
-SEEDS_MAX = 60
+SEEDS_MAX = 150
 CRASHES = Faults(power=True, kill=True, instant=True)
 HASTE = Faults(instant=True)
 
@@ -289,16 +289,8 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     (what_is_refused_is_stored_all_the_same, Faults(), "aborted read"),
     (journal_files_go_before_their_messages_are_elsewhere, CRASHES, "lost write|unseen"),
     (segments_are_not_synced, CRASHES, "lost write|stuck|broker"),
-    (numbers_of_messages_are_ignored, Faults(network=True, kill=True), "stored twice"),
+    (numbers_of_messages_are_ignored, Faults(network=True), "stored twice"),
 ]
-
-
-ALWAYS_FOUND = (
-    "journal_is_not_synced",
-    "metadata_is_not_synced",
-    "publishes_are_answered_before_they_are_durable",
-    "acks_are_answered_before_they_are_durable",
-)
 
 
 @pytest.mark.parametrize(
@@ -313,10 +305,7 @@ def test_a_planted_bug_is_found(
             if violation.law in laws.split("|"):
                 print(f"{plant.__name__}: found by seed {seed}: {violation}")
                 return
-    missed = f"{plant.__name__} was not found by {SEEDS_MAX} seeds"
-    # A bounded search: which seeds meet a rare bug shifts with every change of the broker.
-    print(missed)
-    assert plant.__name__ not in ALWAYS_FOUND, missed
+    pytest.fail(f"{plant.__name__} was not found by {SEEDS_MAX} seeds")
 
 
 def test_a_violation_is_reported_with_its_seed_its_replay_and_what_happened(

@@ -97,7 +97,13 @@ class Nemesis:
                 self._cut_power_after_an_answer,
             ]
         if faults.network:
-            deeds += [self._break_connections, self._cut, self._cut_one_way, self._delay]
+            deeds += [
+                self._break_connections,
+                self._lose_answers,
+                self._cut,
+                self._cut_one_way,
+                self._delay,
+            ]
         if faults.slow_disk:
             deeds.append(self._slow_disk)
         if faults.sick_disk:
@@ -216,6 +222,15 @@ class Nemesis:
         host = self._some_host()
         self._note(f"connections of {host} break")
         self._network.break_connections(host, HOST)
+
+    async def _lose_answers(self) -> None:
+        """Let requests through and break the connections while their answers are on the way."""
+        host = self._some_host()
+        self._note(f"answers to {host} get lost")
+        self._network.slow(HOST, host, (2.0, 3.0))
+        await asyncio.sleep(self._randomness.uniform(0.5, 1.9))
+        self._network.break_connections(host, HOST)
+        self._mend_delay(host)
 
     async def _cut(self) -> None:
         host = self._some_host()
