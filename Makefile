@@ -59,4 +59,4 @@ lock: $(READY)  ## Resolve dev.lock and run.lock anew from pyproject.toml.
 	$(COMPILE) --upgrade --group build --constraint dev.lock -o run.lock
 
 clean:  ## Remove the environment and every cache.
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache

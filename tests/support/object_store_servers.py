@@ -1,7 +1,6 @@
 """Real object stores as processes of their own, for tests: S3, Azure Blob, Google Cloud Storage."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pydanube.storage.config import Durable
+from tests.support.azurite import azurite_program
 from tests.support.broker_process import free_ports
 
 BUCKET = "events"
@@ -125,10 +125,8 @@ def fake_gcs(directory: Path) -> Iterator[Durable]:
 
 @contextmanager
 def azurite(directory: Path) -> Iterator[Durable]:
-    """Azure Blob by Microsoft's own emulator, where it is installed."""
-    program = shutil.which("azurite-blob")
-    if program is None:
-        pytest.skip("azurite is not installed (npm install --global azurite)")
+    """Azure Blob by Microsoft's own emulator, where it is or can be installed."""
+    program = azurite_program()
     [port] = free_ports(1)
     command = [
         *(program, "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent"),
