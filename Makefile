@@ -37,6 +37,7 @@ check: $(READY)  ## Lint, types, import contracts, generated files.
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/generate_stubs.py --check
+	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/python tools/generate_reference.py --check
 
 format: $(READY)  ## Format the code and apply safe fixes.
@@ -46,8 +47,9 @@ format: $(READY)  ## Format the code and apply safe fixes.
 bench: $(READY)  ## Print the figures of docs/performance.md.
 	$(BIN)/python -m benchmarks $(ARGS)
 
-generate: $(READY)  ## Write the gRPC stubs and the reference pages anew.
+generate: $(READY)  ## Write the gRPC stubs, the blocking client and the reference pages anew.
 	$(BIN)/python tools/generate_stubs.py
+	$(BIN)/python tools/generate_sync.py
 	$(BIN)/python tools/generate_reference.py
 
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \

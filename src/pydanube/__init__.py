@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydanube.client.batch_consumer import DeliveredBatch
     from pydanube.client.client import Client, connect
+    from pydanube.client.codecs import Codec, codec_for
     from pydanube.client.consumer import Consumer
+    from pydanube.client.errors import UndecodablePayload
     from pydanube.client.flight import MessageBatch
     from pydanube.client.message import ReceivedMessage, SentBatch, SentMessage
     from pydanube.client.producer import Producer
@@ -38,6 +40,7 @@ __all__ = [
     "AlreadyExists",
     "Broker",
     "Client",
+    "Codec",
     "Conflict",
     "Consumer",
     "Corruption",
@@ -55,14 +58,17 @@ __all__ = [
     "SentBatch",
     "SentMessage",
     "Unavailable",
+    "UndecodablePayload",
     "WrongBroker",
     "__version__",
+    "codec_for",
     "connect",
 ]
 
 _FOUND_IN = {
     "Broker": "pydanube.testing.broker",
     "Client": "pydanube.client.client",
+    "Codec": "pydanube.client.codecs",
     "Consumer": "pydanube.client.consumer",
     "DeliveredBatch": "pydanube.client.batch_consumer",
     "MessageBatch": "pydanube.client.flight",
@@ -72,11 +78,15 @@ _FOUND_IN = {
     "RetryPolicy": "pydanube.client.retry",
     "SentBatch": "pydanube.client.message",
     "SentMessage": "pydanube.client.message",
+    "UndecodablePayload": "pydanube.client.errors",
+    "codec_for": "pydanube.client.codecs",
     "connect": "pydanube.client.client",
 }
 
 
 def __getattr__(name: str) -> object:
+    if name == "sync":
+        return import_module("pydanube.sync")
     if name not in __all__:
         raise AttributeError(f"module 'pydanube' has no attribute {name!r}")
     return getattr(import_module(_FOUND_IN.get(name, "pydanube.errors")), name)

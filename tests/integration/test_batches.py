@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 import types
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +12,9 @@ import pytest
 
 import pydanube
 from pydanube.client.client import grpcio_channel
-from pydanube.wire.calls import CallRefused, ExchangeChannel, StatusCode
-from pydanube.wire.flight import service
+from pydanube.wire.calls import StatusCode
 from pydanube.wire.http2.channel import Http2Channel
+from tests.support.troubled_channel import TroubledChannel
 
 TOPIC = "/default/orders"
 
@@ -27,31 +27,6 @@ class Frame:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._table.__arrow_c_stream__(requested_schema)
-
-
-class TroubledChannel:
-    """A channel that loses the answers to publishes, or knows no batches at all."""
-
-    def __init__(self, url: str, trouble: list[StatusCode]) -> None:
-        self._channel: ExchangeChannel = Http2Channel(url)
-        self._trouble = trouble
-        self.unary = self._channel.unary
-        self.stream = self._channel.stream
-        self.close = self._channel.close
-
-    async def exchange(
-        self,
-        path: str,
-        requests: AsyncIterator[bytes],
-        *,
-        metadata: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[bytes]:
-        if self._trouble and self._trouble[0] is StatusCode.UNIMPLEMENTED:
-            raise CallRefused(StatusCode.UNIMPLEMENTED, "no such method")
-        async for reply in self._channel.exchange(path, requests, metadata=metadata):
-            if self._trouble and path == service.DO_PUT:
-                raise CallRefused(self._trouble.pop(), "the connection was lost")
-            yield reply
 
 
 @pytest.fixture(params=[Http2Channel, grpcio_channel], ids=["http2", "grpcio"])

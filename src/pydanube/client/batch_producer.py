@@ -12,6 +12,8 @@ from typing_extensions import override
 from pydanube.client import flight
 from pydanube.client.brokers import Brokers
 from pydanube.client.message import SentBatch
+from pydanube.client.options import Compression
+from pydanube.client.packing import pack
 from pydanube.client.rows import pieces_of
 from pydanube.errors import DanubeError, InvalidRequest, NotSupported, Unavailable
 from pydanube.model.policies import DispatchStrategy
@@ -72,7 +74,14 @@ class BatchProducer:
     is open.
     """
 
-    def __init__(self, brokers: Brokers, topic: str, name: str, dispatch: DispatchStrategy) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: str,
+        name: str,
+        dispatch: DispatchStrategy,
+        compression: Compression,
+    ) -> None:
         reliable = dispatch == "Reliable"
         self._command = PublishCommand(
             topic=topic,
@@ -84,6 +93,7 @@ class BatchProducer:
         self._brokers = brokers
         self._connection = brokers.service
         self._numbered = reliable
+        self._compression: Compression = compression
         self._next_sequence = 0
         self._queued: deque[_Entry] = deque()
         self._under_way: deque[_Entry] = deque()
@@ -200,7 +210,9 @@ class BatchProducer:
         """Return a piece as bytes; None if it cannot be sent, and whoever waits has been told."""
         number = entry.sequence if self._numbered else None
         try:
-            entry.message = flight.batch_message(entry.piece.columns(), number)
+            entry.message = flight.batch_message(
+                pack(entry.piece.columns(), self._compression), number
+            )
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             self._refuse(entry, InvalidRequest(f"this cannot be sent: {error}"))
         return entry.message

@@ -14,14 +14,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pydanube.client.brokers import Brokers, OpenChannel, Surroundings
+from pydanube.client.codecs import Value, codec_for
 from pydanube.client.connection import Subscription
 from pydanube.client.consumer import Consumer
-from pydanube.client.producer import (
+from pydanube.client.options import (
+    BATCH_BYTES_MAX,
+    BATCH_MESSAGES_MAX,
     SEND_SECONDS_MAX,
-    Producer,
-    topic_producers,
-    topics_to_produce_to,
+    Compression,
+    SendOptions,
 )
+from pydanube.client.producer import Producer, topic_producers, topics_to_produce_to
 from pydanube.client.retry import RetryPolicy
 from pydanube.client.schemas import Schemas
 from pydanube.errors import InvalidRequest, NotFound
@@ -94,19 +97,39 @@ class Client:
         self,
         topic: str,
         *,
+        type: type[Value] = bytes,  # type: ignore[assignment]  # Value's own default.
         name: str | None = None,
         reliable: bool = True,
         partitions: int | None = None,
         send_seconds_max: float = SEND_SECONDS_MAX,
-    ) -> Opening[Producer]:
+        linger_ms: float = 0,
+        batch_messages_max: int = BATCH_MESSAGES_MAX,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
+        compression: Compression = "none",
+    ) -> Opening[Producer[Value]]:
         """Publish to a topic, created when absent and allowed.
 
+        `type` is what is sent: bytes, str, a dataclass, a msgspec Struct or a pydantic model.
         `reliable` must be what the topic is, if it exists. With `partitions` the topic consists of
         that many; without, those that exist are used, or else the topic itself.
-        """
 
-        async def open_producer() -> Producer:
+        Messages sent together travel as batches of at most `batch_messages_max` messages and about
+        `batch_bytes_max` bytes; `linger_ms` makes the first of a batch wait for others. With
+        `batch_messages_max=1` each message is a call of its own. Batches are packed by
+        `compression`, and stored as they were sent.
+        """
+        options = SendOptions(
+            seconds_max=send_seconds_max,
+            linger_ms=linger_ms,
+            batch_messages_max=batch_messages_max,
+            batch_bytes_max=batch_bytes_max,
+            compression=compression,
+        )
+
+        async def open_producer() -> Producer[Value]:
             check_topic_name(topic)
+            options.check()
+            codec = codec_for(type)
             if partitions is not None and not 1 <= partitions <= PARTITIONS_MAX:
                 raise InvalidRequest(f"partitions must be 1 to {PARTITIONS_MAX}, not {partitions}")
             topics = await topics_to_produce_to(self._brokers, topic, partitions)
@@ -117,12 +140,13 @@ class Client:
                 topics,
                 own_name,
                 "Reliable" if reliable else "NonReliable",
+                options=options,
                 is_temporary=name is None,
             )
             for partition in attached:
                 await partition.attach()
             producer = Producer(
-                self._brokers, attached, name=own_name, send_seconds_max=send_seconds_max
+                self._brokers, attached, name=own_name, codec=codec, options=options
             )
             return self._keep(producer)
 
@@ -133,19 +157,23 @@ class Client:
         topic: str,
         subscription: str,
         *,
+        type: type[Value] = bytes,  # type: ignore[assignment]  # Value's own default.
         name: str | None = None,
         subscription_type: SubscriptionType = "Shared",
         key_filters: Sequence[str] = (),
         start_position: str | None = None,
-    ) -> Opening[Consumer]:
+    ) -> Opening[Consumer[Value]]:
         """Join a subscription of a topic, or of all its partitions; it is made when absent.
+
+        `type` is what messages hold; `message.value` gives it.
 
         A new subscription starts at the topic's end unless `start_position` says earliest,
         offset:<n> or time:<milliseconds since 1970>; an existing one goes on where it stopped. A
         consumer that comes back under its old `name` takes over from itself.
         """
 
-        async def open_consumer() -> Consumer:
+        async def open_consumer() -> Consumer[Value]:
+            codec = codec_for(type)
             topics = await self._brokers.service.partitions(check_topic_name(topic))
             if not topics:
                 raise NotFound(f"there is no topic {topic}: a producer or an operator creates it")
@@ -157,7 +185,7 @@ class Client:
                 start_position=start_position,
                 is_temporary=name is None,
             )
-            consumer = Consumer(self._brokers, topics, wanted)
+            consumer = Consumer(self._brokers, topics, wanted, codec)
             await consumer.open()
             return self._keep(consumer)
 

@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 from msgspec import Struct
 
+from pydanube.client.codecs import Codec, Value
 from pydanube.client.errors import SessionUnknown
 from pydanube.client.message import MessageId, ReceivedMessage
 from pydanube.client.schema_calls import SchemaCalls
@@ -133,7 +134,9 @@ class Connection:
         )
         return (await self._call(services.SUBSCRIBE, request)).consumer_id
 
-    async def receive(self, consumer_id: int) -> AsyncGenerator[ReceivedMessage, None]:
+    async def receive(
+        self, consumer_id: int, codec: Codec[Value]
+    ) -> AsyncGenerator[ReceivedMessage[Value], None]:
         """Iterate over a consumer's messages; ends when the broker ends the stream."""
         request = api.ReceiveRequest(request_id=next(self._request_ids), consumer_id=consumer_id)
         replies = self._channel.stream(
@@ -141,7 +144,7 @@ class Connection:
         )
         try:
             async for reply in replies:
-                yield _received(api.StreamMessage.FromString(reply))
+                yield _received(api.StreamMessage.FromString(reply), codec)
         except CallRefused as refusal:
             raise self.error(refusal) from refusal
         except DecodeError as error:
@@ -151,7 +154,7 @@ class Connection:
             if isinstance(replies, AsyncGenerator):
                 await replies.aclose()  # The broker learns at once that nobody listens.
 
-    async def ack(self, message: ReceivedMessage, subscription: str) -> None:
+    async def ack(self, message: ReceivedMessage[Any], subscription: str) -> None:
         """Tell the broker that a message is done."""
         request = api.AckRequest(
             request_id=message.request_id,
@@ -162,7 +165,7 @@ class Connection:
 
     async def nack(
         self,
-        message: ReceivedMessage,
+        message: ReceivedMessage[Any],
         subscription: str,
         *,
         delay_ms: int | None = None,
@@ -253,7 +256,7 @@ def _message_id(message_id: MessageId) -> api.MsgID:
     )
 
 
-def _received(message: api.StreamMessage) -> ReceivedMessage:
+def _received(message: api.StreamMessage, codec: Codec[Value]) -> ReceivedMessage[Value]:
     place = message.msg_id
     return ReceivedMessage(
         message_id=MessageId(
@@ -267,4 +270,5 @@ def _received(message: api.StreamMessage) -> ReceivedMessage:
         attributes=dict(message.attributes),
         schema_id=message.schema_id if message.HasField("schema_id") else None,
         schema_version=message.schema_version if message.HasField("schema_version") else None,
+        codec=codec,
     )

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import override
 
 from pydanube.client.brokers import Brokers
+from pydanube.client.codecs import Codec, Value
 from pydanube.client.connection import Connection, Subscription
 from pydanube.client.message import ReceivedMessage
 from pydanube.errors import Conflict, DanubeError, InvalidRequest, NotFound, Unavailable
@@ -21,7 +22,7 @@ HEALTH_SECONDS = 5.0
 SETTLE_SECONDS_MAX = 30.0
 
 
-class Consumer(AsyncIterator[ReceivedMessage]):
+class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
     """A member of one subscription; `receive` and `ack` may be called by many tasks at once.
 
     On a reliable topic every message is delivered until it is acked, so that after a reconnect
@@ -29,16 +30,25 @@ class Consumer(AsyncIterator[ReceivedMessage]):
     slows its stream down, and nothing is dropped here.
     """
 
-    def __init__(self, brokers: Brokers, topics: list[str], subscription: Subscription) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        topics: list[str],
+        subscription: Subscription,
+        codec: Codec[Value],
+    ) -> None:
         self._brokers = brokers
         self._subscription = subscription
-        self._queue: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue(QUEUE_MESSAGES_MAX)
+        self._queue: asyncio.Queue[ReceivedMessage[Value] | None] = asyncio.Queue(
+            QUEUE_MESSAGES_MAX
+        )
         self._batch_partitions: dict[str, BatchConsumer] = {}
         self._failure: Exception | None = None
         self.closed = False
         self._tasks = TaskScope(self._report)
         self._partitions = {
-            topic: TopicConsumer(brokers, topic, subscription, self._queue) for topic in topics
+            topic: TopicConsumer(brokers, topic, subscription, codec, self._queue)
+            for topic in topics
         }
 
     @property
@@ -56,20 +66,28 @@ class Consumer(AsyncIterator[ReceivedMessage]):
         for partition in self._partitions.values():
             self._tasks.start(self._run(partition), f"receive {partition.topic}")
 
-    async def receive(self) -> ReceivedMessage:
-        """Wait for the next message; those of one partition come in the order of the broker."""
-        message = await self._queue.get()
+    async def receive(self, *, seconds_max: float | None = None) -> ReceivedMessage[Value]:
+        """Wait for the next message; those of one partition come in the order of the broker.
+
+        TimeoutError if none comes within `seconds_max`.
+        """
+        async with asyncio.timeout(seconds_max):
+            message = await self._queue.get()
         if message is not None:
             return message
         self._queue.put_nowait(None)  # Others may wait for the end too.
         raise self._failure or Conflict("this consumer is closed")
 
-    async def ack(self, message: ReceivedMessage) -> None:
+    async def ack(self, message: ReceivedMessage[Any]) -> None:
         """Report a message as done: once this returns it is not delivered again."""
         await self._partition_of(message).ack(message)
 
     async def nack(
-        self, message: ReceivedMessage, *, delay_ms: int | None = None, reason: str | None = None
+        self,
+        message: ReceivedMessage[Any],
+        *,
+        delay_ms: int | None = None,
+        reason: str | None = None,
     ) -> None:
         """Give a message back, to be delivered again as the failure policy says."""
         await self._partition_of(message).nack(message, delay_ms=delay_ms, reason=reason)
@@ -176,12 +194,12 @@ class Consumer(AsyncIterator[ReceivedMessage]):
             self._queue.get_nowait()
 
     @override
-    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage[Value]]:
         """Iterate until the consumer is closed; raises when it fails."""
         return self
 
     @override
-    async def __anext__(self) -> ReceivedMessage:
+    async def __anext__(self) -> ReceivedMessage[Value]:
         try:
             return await self.receive()
         except Conflict as error:
@@ -189,13 +207,13 @@ class Consumer(AsyncIterator[ReceivedMessage]):
                 raise StopAsyncIteration from error
             raise
 
-    def _partition_of(self, message: ReceivedMessage) -> "TopicConsumer":
+    def _partition_of(self, message: ReceivedMessage[Any]) -> "TopicConsumer[Value]":
         partition = self._partitions.get(message.topic)
         if partition is None:
             raise Conflict(f"this consumer is not subscribed to {message.topic}")
         return partition
 
-    async def _run(self, partition: "TopicConsumer") -> None:
+    async def _run(self, partition: "TopicConsumer[Value]") -> None:
         try:
             await partition.run()
         except Exception as error:  # noqa: BLE001  # The outermost loop: `receive` raises it.
@@ -208,7 +226,7 @@ class Consumer(AsyncIterator[ReceivedMessage]):
         )
 
 
-class TopicConsumer:
+class TopicConsumer(Generic[Value]):
     """A consumer on one topic or partition, subscribed again whenever its broker lost it."""
 
     def __init__(
@@ -216,11 +234,13 @@ class TopicConsumer:
         brokers: Brokers,
         topic: str,
         subscription: Subscription,
-        queue: asyncio.Queue[ReceivedMessage | None],
+        codec: Codec[Value],
+        queue: asyncio.Queue[ReceivedMessage[Value] | None],
     ) -> None:
         self.topic = topic
         self._brokers = brokers
         self._subscription = subscription
+        self._codec = codec
         self._queue = queue
         self._connection = brokers.service
         self._consumer_id = 0
@@ -266,14 +286,14 @@ class TopicConsumer:
             if lost is not None:
                 await self._attach_again(lost)
 
-    async def ack(self, message: ReceivedMessage) -> None:
+    async def ack(self, message: ReceivedMessage[Any]) -> None:
         """Ack at the broker the consumer is attached to, also across a reconnect."""
         await self._settle(
             lambda connection: connection.ack(message, self._subscription.name), message
         )
 
     async def nack(
-        self, message: ReceivedMessage, *, delay_ms: int | None, reason: str | None
+        self, message: ReceivedMessage[Any], *, delay_ms: int | None, reason: str | None
     ) -> None:
         """Nack at the broker the consumer is attached to, also across a reconnect."""
         await self._settle(
@@ -284,7 +304,7 @@ class TopicConsumer:
         )
 
     async def _settle(
-        self, call: Callable[[Connection], Awaitable[None]], message: ReceivedMessage
+        self, call: Callable[[Connection], Awaitable[None]], message: ReceivedMessage[Any]
     ) -> None:
         """Repeat until the broker took it: settling twice is harmless, settling never is not."""
         attempt = 0
@@ -320,7 +340,9 @@ class TopicConsumer:
 
     async def _read(self) -> DanubeError | None:
         try:
-            async with aclosing(self._connection.receive(self._consumer_id)) as messages:
+            async with aclosing(
+                self._connection.receive(self._consumer_id, self._codec)
+            ) as messages:
                 async for message in messages:
                     self._heard = True
                     await self._queue.put(message)

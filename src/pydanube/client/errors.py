@@ -1,9 +1,15 @@
 """Errors that the client alone meets."""
 
-from pydanube.errors import Conflict
+from pydanube.errors import Conflict, InvalidRequest
 
 
 class SessionUnknown(Conflict):
     """The broker does not know the session, or no longer; nothing was stored."""
 
     code = "session_unknown"
+
+
+class UndecodablePayload(InvalidRequest):
+    """A message's payload is not of the type that its receiver expects."""
+
+    code = "undecodable_payload"

@@ -58,15 +58,15 @@ class MessageBatch(Struct, frozen=True):
     rows: pa.RecordBatch
 
 
-def batch_message(rows: pa.RecordBatch, first_sequence: int | None) -> Body:
-    """Return rows as `put` sends them.
+def batch_message(packed: memoryview, first_sequence: int | None) -> Body:
+    """Return rows, packed as one Arrow message, as `put` sends them.
 
     Rows with the same numbers of the same producer are stored once. None: not numbered.
     """
     numbers = b""
     if first_sequence is not None:
         numbers = encode(BatchNumbers(first_sequence=first_sequence))
-    return flight_data(memoryview(rows.serialize()), numbers)
+    return flight_data(packed, numbers)
 
 
 async def put(

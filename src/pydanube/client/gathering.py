@@ -1,6 +1,6 @@
 """Gathers single messages into batches: what is sent in one turn of the event loop goes together.
 
-Whoever sends one at a time pays for a batch of one, and waits for nobody.
+Whoever sends one at a time pays for a batch of one, and waits for nobody unless it asked to linger.
 """
 
 import asyncio
@@ -11,15 +11,13 @@ from typing_extensions import override
 
 from pydanube.client.batch_producer import BatchProducer, Piece
 from pydanube.client.message import SentMessage
+from pydanube.client.options import SendOptions
 from pydanube.client.room import Room
 from pydanube.errors import DanubeError, NotSupported
 from pydanube.model.batch import gather_columns
 from pydanube.model.message import Message
+from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import call_soon
-
-PIECE_MESSAGES_MAX = 1_000
-PIECE_BYTES_MAX = 1024 * 1024
-"""What goes together at most; what is beyond follows in another batch."""
 
 Answer = asyncio.Future[SentMessage]
 SendAlone = Callable[[Message, Answer], None]
@@ -36,12 +34,17 @@ class Gatherer:
         seconds_max: float,
         room: Room,
         send_alone: SendAlone,
+        options: SendOptions,
+        clock: Clock,
     ) -> None:
         self.topic = topic
         self.room = room
         self.send_alone = send_alone
         self._batches = batches
         self._seconds_max = seconds_max
+        self._options = options
+        self._clock = clock
+        self._lingering: Timer | None = None
         self._messages: list[Message] = []
         self._answers: list[Answer] = []
         self._bytes = 0
@@ -52,16 +55,27 @@ class Gatherer:
         """Take a message in; its answer comes once it is as durable as the topic promises."""
         answer: Answer = asyncio.get_running_loop().create_future()
         if not self._messages:
-            call_soon(self.flush)
+            self._flush_later()
         self._messages.append(message)
         self._answers.append(answer)
         self._bytes += len(message.payload)
-        if len(self._messages) >= PIECE_MESSAGES_MAX or self._bytes >= PIECE_BYTES_MAX:
+        options = self._options
+        is_full = len(self._messages) >= options.batch_messages_max
+        if is_full or self._bytes >= options.batch_bytes_max:
             self.flush()
         return answer
 
+    def _flush_later(self) -> None:
+        if self._options.linger_ms:
+            self._lingering = self._clock.call_later(self._options.linger_ms / 1_000, self.flush)
+        else:
+            call_soon(self.flush)
+
     def flush(self) -> None:
         """Send what has gathered now."""
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
         if not self._messages:
             return
         piece = _MessagesPiece(self, self._messages, self._answers, self._bytes)

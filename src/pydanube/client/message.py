@@ -1,8 +1,11 @@
 """A message as a consumer meets it."""
 
 from collections.abc import Mapping
+from typing import Any, Generic
 
 from msgspec import Struct
+
+from pydanube.client.codecs import BYTES, Codec, Value
 
 
 class MessageId(Struct, frozen=True):
@@ -14,7 +17,7 @@ class MessageId(Struct, frozen=True):
     offset: int
 
 
-class ReceivedMessage(Struct, frozen=True, kw_only=True):
+class ReceivedMessage(Struct, Generic[Value], frozen=True, kw_only=True, repr_omit_defaults=True):
     """What a producer sent, and where it lies."""
 
     message_id: MessageId
@@ -28,6 +31,17 @@ class ReceivedMessage(Struct, frozen=True, kw_only=True):
     attributes: Mapping[str, str]
     schema_id: int | None
     schema_version: int | None
+    codec: Codec[Any] = BYTES
+    """That of the consumer's type."""
+
+    @property
+    def value(self) -> Value:
+        """The payload as the consumer's type, decoded anew each time.
+
+        UndecodablePayload if it is none; the message can be acked and nacked all the same.
+        """
+        value: Value = self.codec.decode(self.payload)
+        return value
 
     @property
     def topic(self) -> str:

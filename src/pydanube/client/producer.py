@@ -3,18 +3,21 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from pydanube.client.brokers import Brokers
+from pydanube.client.codecs import BYTES, Codec, Value
 from pydanube.client.connection import Connection
 from pydanube.client.errors import SessionUnknown
 from pydanube.client.message import SentBatch, SentMessage
+from pydanube.client.options import SendOptions
 from pydanube.client.room import Room
 from pydanube.client.routing import PartitionRouter
 from pydanube.client.session import SESSION_IDS, Session
 from pydanube.errors import (
     Conflict,
     DanubeError,
+    InvalidRequest,
     NotFound,
     NotSupported,
     Overloaded,
@@ -35,14 +38,16 @@ if TYPE_CHECKING:
 IN_FLIGHT_MAX = 10_000
 IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 """What may wait for its acknowledgement; whoever sends more waits before it is sent."""
-SEND_SECONDS_MAX = 30.0
 CLOSE_SECONDS_MAX = 5.0
 
 _log = get_logger(__name__)
 
 
-class Producer:
+class Producer(Generic[Value]):
     """Publishes to one topic; `send` may be called by many tasks at once.
+
+    What is sent in one turn of the event loop travels as one batch. When too much waits for its
+    acknowledgement, `send` waits first.
 
     When `send` returns, the broker has acknowledged: on a reliable topic the message is as durable
     as the topic promises, and stored once, however often it had to be sent. When it raises a
@@ -56,13 +61,15 @@ class Producer:
         partitions: list["TopicProducer"],
         *,
         name: str,
-        send_seconds_max: float,
+        codec: Codec[Value],
+        options: SendOptions,
     ) -> None:
         self.name = name
         self._brokers = brokers
         self._partitions = partitions
         self._router = PartitionRouter(len(partitions))
-        self._send_seconds_max = send_seconds_max
+        self._codec = codec
+        self._send_seconds_max = options.seconds_max
         self._room = Room(IN_FLIGHT_MAX, IN_FLIGHT_BYTES_MAX)
         self.closed = False
 
@@ -73,7 +80,7 @@ class Producer:
 
     async def send(
         self,
-        payload: bytes,
+        payload: Value,
         *,
         attributes: Mapping[str, str] | None = None,
         routing_key: str | None = None,
@@ -82,6 +89,8 @@ class Producer:
         ttl_ms: int | None = None,
     ) -> SentMessage:
         """Publish one message; equal routing keys go to one partition, in the order of sending.
+
+        `payload` is of the producer's type: bytes, if it was opened without one.
 
         On a reliable topic of PyDanube it is not delivered before `deliver_at_ms` (since 1970), or
         before `deliver_after_ms` from now, and no later than `ttl_ms` from now.
@@ -106,7 +115,7 @@ class Producer:
 
     def send_nowait(
         self,
-        payload: bytes,
+        payload: Value,
         *,
         attributes: Mapping[str, str] | None = None,
         routing_key: str | None = None,
@@ -121,37 +130,42 @@ class Producer:
         """
         if self.closed:
             raise Conflict("this producer is closed")
-        if type(payload) is not bytes:
-            payload = _as_bytes(payload)
+        data = self._codec.encode(payload)
         self._room.check()
         if deliver_at_ms is not None or deliver_after_ms is not None or ttl_ms is not None:
             timing = {DELIVER_AT: deliver_at_ms, DELIVER_AFTER: deliver_after_ms, TTL: ttl_ms}
             given = {name: str(value) for name, value in timing.items() if value is not None}
             attributes = {**(attributes or {}), **given}
-        partition = self._partitions[self._router.pick(routing_key)]
+        try:
+            partition = self._partitions[self._router.pick(routing_key)]
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"the routing key is no text: {error}") from None
         message = Message(
-            payload=payload,
+            payload=data,
             publish_time_ms=self._brokers.surroundings.clock.now_ms(),
             producer_name=partition.name,
             routing_key=routing_key,
             attributes=attributes,
         )
-        self._room.take(len(payload))
+        self._room.take(len(data))
         return partition.post(message, self._send_seconds_max, self._room)
 
     async def send_batch(self, data: object) -> list[SentBatch]:
         """Publish many messages at once, and return where they lie, in their order per partition.
 
         `data` is an Arrow table or record batch, a frame of pandas or polars, or a list of bytes,
-        texts or dicts. With a column `payload` its rows are messages, and the other columns what
-        else they have: routing_key, attributes, publish_time, producer_name, schema_id,
-        schema_version. Without, each row is sent as a JSON object. Large data is sent in pieces;
-        when a later one fails, the earlier ones are stored. The deadline of `send` holds for each.
+        texts or dicts; or, if this producer has a type, a list of such values. With a column
+        `payload` its rows are messages, and the other columns what else they have: routing_key,
+        attributes, publish_time, producer_name, schema_id, schema_version. Without, each row is
+        sent as a JSON object. Large data is sent in pieces; when a later one fails, the earlier
+        ones are stored. The deadline of `send` holds for each.
         """
         if self.closed:
             raise Conflict("this producer is closed")
         from pydanube.client.rows import rows_of, split_by_partition  # Arrow, for those who use it.
 
+        if self._codec is not BYTES and isinstance(data, list | tuple):
+            data = [self._codec.encode(value) for value in data]
         rows = rows_of(data, self.name, self._brokers.surroundings.clock.now_ms())
         sent: list[SentBatch] = []
         for index, part in split_by_partition(rows, self._router, len(self._partitions)):
@@ -166,16 +180,12 @@ class Producer:
         if self.closed:
             return
         self.closed = True
+        for partition in self._partitions:
+            partition.flush()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS_MAX):
                 await self._room.wait_until_empty()
         await asyncio.gather(*(partition.leave() for partition in self._partitions))
-
-
-def _as_bytes(payload: object) -> bytes:
-    if isinstance(payload, bytes | bytearray | memoryview):
-        return bytes(payload)
-    raise TypeError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
 
 
 class TopicProducer:
@@ -192,8 +202,10 @@ class TopicProducer:
         name: str,
         dispatch: DispatchStrategy,
         *,
+        options: SendOptions,
         is_temporary: bool,
     ) -> None:
+        self._options = options
         self._is_temporary = is_temporary
         self.topic = topic
         self.name = name
@@ -206,14 +218,15 @@ class TopicProducer:
         self._mended = 0  # Attempts, whether they helped or not.
         self._attached = 0  # Those that helped.
         self._session = self._new_session()
-        self._takes_batches = True
+        self._takes_batches = options.batch_messages_max > 1
         self._batches: BatchProducer | None = None
         self._gatherer: Gatherer | None = None
         self._alone = TaskScope(_report)
 
     async def attach(self) -> None:
         """Create the producer, and the topic where allowed; retries as every client does."""
-        import pydanube.client.gathering  # noqa: F401  # Now, rather than when the first is sent.
+        if self._takes_batches:
+            import pydanube.client.gathering  # noqa: F401  # Now, rather than at the first send.
 
         self._connection, self._producer_id = await self._brokers.attach(
             self.topic, self._connection, self._create
@@ -228,6 +241,10 @@ class TopicProducer:
 
         It leaves the room once it is answered.
         """
+        if not self._takes_batches:
+            answer: asyncio.Future[SentMessage] = asyncio.get_running_loop().create_future()
+            self._post_alone(message, answer, seconds_max, room)
+            return answer
         if self._gatherer is None:
             from pydanube.client.gathering import Gatherer
 
@@ -237,19 +254,21 @@ class TopicProducer:
                 seconds_max,
                 room,
                 lambda refused, answer: self._post_alone(refused, answer, seconds_max, room),
+                self._options,
+                self._brokers.surroundings.clock,
             )
-        if self._takes_batches:
-            return self._gatherer.add(message)
-        answer: asyncio.Future[SentMessage] = asyncio.get_running_loop().create_future()
-        self._post_alone(message, answer, seconds_max, room)
-        return answer
+        return self._gatherer.add(message)
+
+    def flush(self) -> None:
+        """Send what lingers."""
+        if self._gatherer is not None:
+            self._gatherer.flush()
 
     async def send_rows(self, rows: "pa.RecordBatch", seconds_max: float) -> list[SentBatch]:
         """Send a batch; message by message where brokers take no batches."""
         if self._takes_batches:
             try:
-                if self._gatherer is not None:
-                    self._gatherer.flush()  # What was sent before it stays before it.
+                self.flush()  # What was sent before it stays before it.
                 return await self._batch_producer().send(rows, seconds_max)
             except NotSupported:
                 self._no_batches()
@@ -264,7 +283,9 @@ class TopicProducer:
         if self._batches is None:
             from pydanube.client.batch_producer import BatchProducer
 
-            self._batches = BatchProducer(self._brokers, self.topic, self.name, self._dispatch)
+            self._batches = BatchProducer(
+                self._brokers, self.topic, self.name, self._dispatch, self._options.compression
+            )
         return self._batches
 
     def _no_batches(self) -> None:
@@ -431,13 +452,16 @@ def topic_producers(
     name: str,
     dispatch: DispatchStrategy,
     *,
+    options: SendOptions,
     is_temporary: bool,
 ) -> list[TopicProducer]:
     """Return one producer per topic; those of partitions are numbered, as in every client."""
     numbered = [f"{name}-{index}" for index in range(len(topics))]
     names = [name] if topics == [base] else numbered
     return [
-        TopicProducer(brokers, topic, own_name, dispatch, is_temporary=is_temporary)
+        TopicProducer(
+            brokers, topic, own_name, dispatch, options=options, is_temporary=is_temporary
+        )
         for topic, own_name in zip(topics, names, strict=True)
     ]
 

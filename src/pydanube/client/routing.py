@@ -17,6 +17,8 @@ class PartitionRouter:
 
     def pick(self, routing_key: str | None) -> int:
         """Return the index of the partition for the next message; the first turn is partition 0."""
+        if self._partitions == 1:
+            return 0
         if routing_key is not None:
             return fnv1a_64(routing_key) % self._partitions
         index = self._turn

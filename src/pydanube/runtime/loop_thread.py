@@ -26,9 +26,19 @@ class LoopThread:
         self._thread.start()
         self._loop = ready.result()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether it takes no more work."""
+        return self._stopped
+
+    @property
+    def is_current(self) -> bool:
+        """Tell whether the caller is on this thread, and so cannot wait for it."""
+        return threading.current_thread() is self._thread
+
     def call(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Wait for `work` and return its result; a caller that is interrupted cancels it."""
-        future = self._submit(work)
+        future = self.submit(work)
         try:
             return future.result()
         except BaseException:
@@ -37,19 +47,24 @@ class LoopThread:
 
     async def await_call(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Do the same for a caller on another event loop, which goes on meanwhile."""
-        return await asyncio.wrap_future(self._submit(work))
+        return await asyncio.wrap_future(self.submit(work))
 
     def stop(self) -> None:
-        """Cancel what still runs and end the thread; a second call changes nothing."""
+        """Cancel what still runs and end the thread; a second call changes nothing.
+
+        Called on that thread itself, it returns at once, and the thread ends after it.
+        """
         with self._lock:
             if not self._stopped:
                 self._stopped = True
                 self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        if not self.is_current:
+            self._thread.join()
 
-    def _submit(self, work: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
+    def submit(self, work: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
+        """Start `work` and return what to wait for; cancelling that cancels the work."""
         with self._lock:
-            if self._stopped or threading.current_thread() is self._thread:
+            if self._stopped or self.is_current:
                 work.close()
                 reason = "has been stopped" if self._stopped else "cannot wait for itself"
                 raise RuntimeError(f"event loop {self._thread.name} {reason}")

@@ -186,7 +186,9 @@ class PutStream:
                     results = self._take_results()
                     if results:
                         yield results
-                    elif self._error is not None:
+                    elif self._error is not None and not self._unanswered:
+                        # What was handed over before it is answered first: the sender must know
+                        # which batch was refused.
                         raise self._error
                     elif self._read_to_the_end and not self._unanswered:
                         return
@@ -314,11 +316,13 @@ class PutStream:
             waiting = self._unanswered[0]
             if waiting.error is not None:
                 self._refused(waiting.error)
+                self._unanswered.clear()
                 break
             assert waiting.outcome is not None, "an answer is an outcome or an error"
             self._leave(self._unanswered.popleft())
             results.append(write_put_result(encode(self._result(waiting.rows, waiting.outcome))))
             if isinstance(waiting.outcome, Overlap):
+                self._unanswered.clear()
                 break
         return results
 
