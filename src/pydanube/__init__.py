@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pydanube.client.app import App
     from pydanube.client.batch_consumer import DeliveredBatch
     from pydanube.client.client import Client, connect
     from pydanube.client.codecs import Codec, codec_for
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AccessDenied",
     "AlreadyExists",
+    "App",
     "Broker",
     "Client",
     "Codec",
@@ -66,6 +68,7 @@ __all__ = [
 ]
 
 _FOUND_IN = {
+    "App": "pydanube.client.app",
     "Broker": "pydanube.testing.broker",
     "Client": "pydanube.client.client",
     "Codec": "pydanube.client.codecs",

@@ -52,6 +52,7 @@ danube = LazyGroup(
         "demo": Found("pydanube.cli.demo", "See a broker with live traffic, in seconds."),
         "broker": Found("pydanube.cli.broker", "Run a broker."),
         **_CLIENT,
+        "run": Found("pydanube.cli.run", "Run an app of typed handlers."),
         **_ADMIN,
         "subscriptions": Found(
             "pydanube.cli.subscriptions", "List, move, configure and delete subscriptions."

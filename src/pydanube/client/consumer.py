@@ -78,6 +78,15 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         self._queue.put_nowait(None)  # Others may wait for the end too.
         raise self._failure or Conflict("this consumer is closed")
 
+    def receive_nowait(self) -> ReceivedMessage[Value] | None:
+        """Return a message that waits here already; None if there is none."""
+        if self._queue.empty():
+            return None
+        message = self._queue.get_nowait()
+        if message is None:
+            self._queue.put_nowait(None)  # For those who wait for the end.
+        return message
+
     async def ack(self, message: ReceivedMessage[Any]) -> None:
         """Report a message as done: once this returns it is not delivered again."""
         await self._partition_of(message).ack(message)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Generic
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pydanube.client.codecs import BYTES, Codec, Value
 
@@ -42,6 +43,10 @@ class ReceivedMessage(Struct, Generic[Value], frozen=True, kw_only=True, repr_om
         """
         value: Value = self.codec.decode(self.payload)
         return value
+
+    def with_codec(self, codec: Codec[Any]) -> "ReceivedMessage[Any]":
+        """Return the same message, to be decoded as another type."""
+        return replace(self, codec=codec)
 
     @property
     def topic(self) -> str:

@@ -1,18 +1,23 @@
-"""The tests that the guide shows are tests that pass."""
+"""The tests that the guides show are tests that pass."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools import tidy
 
-GUIDE = tidy.REPOSITORY / "docs" / "guides" / "testing.md"
+GUIDES = tidy.REPOSITORY / "docs" / "guides"
 
 
-def test_the_tests_in_the_guide_pass_in_a_project_that_only_installed_us(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["testing.md", "handlers.md"])
+def test_the_tests_in_a_guide_pass_in_a_project_that_only_installed_us(
+    tmp_path: Path, page: str
+) -> None:
     shown = [
         match["body"]
-        for match in tidy.FENCE.finditer(GUIDE.read_text(encoding="utf-8"))
+        for match in tidy.FENCE.finditer((GUIDES / page).read_text(encoding="utf-8"))
         if match["info"].split() == ["python", "pytest"]
     ]
     assert len(shown) == 1

@@ -1,0 +1,221 @@
+"""Typed handlers against a real broker: acked when done, nacked when not, finished when stopped."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+
+import msgspec
+import pydantic
+import pytest
+
+import pydanube
+from pydanube import sync
+
+ORDERS, INVOICES = "/default/orders", "/default/invoices"
+
+
+@dataclass
+class Order:
+    item: str
+
+
+class Invoice(msgspec.Struct):
+    item: str
+    euros: int
+
+
+class Strict(pydantic.BaseModel):
+    item: str
+
+
+@pytest.fixture
+def orders(danube_broker: pydanube.Broker) -> pydanube.Broker:
+    with sync.connect(danube_broker.url) as client, client.producer(ORDERS) as producer:
+        for item in ("tea", "milk", "cake"):
+            producer.send(msgspec.json.encode(Order(item)))
+    return danube_broker
+
+
+async def unacked(broker: pydanube.Broker, subscription: str) -> list[bytes]:
+    """What another consumer of the subscription gets once the app has left."""
+    async with (
+        pydanube.connect(broker.url) as client,
+        client.consumer(ORDERS, subscription) as consumer,
+    ):
+        found = []
+        try:
+            while True:
+                message = await consumer.receive(seconds_max=0.5)
+                found.append(message.payload)
+        except TimeoutError:
+            return found
+
+
+async def test_values_of_every_kind_reach_handlers_and_are_acked(orders: pydanube.Broker) -> None:
+    app = pydanube.App(orders.url)
+    seen: dict[str, list[object]] = {}
+    done = asyncio.Event()
+
+    def note(name: str, *values: object) -> None:
+        seen.setdefault(name, []).extend(values)
+        if sum(map(len, seen.values())) == 18:
+            loop.call_soon_threadsafe(done.set)
+
+    @app.subscriber(ORDERS, start_position="earliest")
+    async def as_dataclass(order: Order) -> None:
+        note("dataclass", order.item)
+
+    @app.subscriber(ORDERS, start_position="earliest")
+    async def as_model(order: Strict) -> None:
+        note("model", order.item)
+
+    @app.subscriber(ORDERS, start_position="earliest")
+    def on_a_thread(order: dict[str, str]) -> None:
+        assert threading.current_thread().name.startswith("handler-")
+        note("thread", order["item"])
+
+    @app.subscriber(ORDERS, start_position="earliest")
+    async def as_text(order: str) -> None:
+        note("text", order[9:-2])
+
+    @app.subscriber(ORDERS, start_position="earliest")
+    async def as_message(message: pydanube.ReceivedMessage[Order]) -> None:
+        note("message", message.value.item)
+
+    @app.subscriber(ORDERS, start_position="earliest")
+    async def as_list(orders: list[Order]) -> None:
+        note("list", *(order.item for order in orders))
+
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(30), app:
+        await done.wait()
+    assert set(map(tuple, seen.values())) == {("tea", "milk", "cake")}
+    assert await unacked(orders, "as_dataclass") == []
+    assert await unacked(orders, "as_list") == []
+
+
+async def test_what_a_handler_raises_is_a_nack_and_it_is_called_again(
+    orders: pydanube.Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = pydanube.App(orders.url)
+    calls: list[str] = []
+    again = asyncio.Event()
+
+    @app.subscriber(ORDERS, subscription="s", start_position="earliest")
+    async def fail_once(order: Order) -> None:
+        calls.append(order.item)
+        if calls.count("milk") == 1 and order.item == "milk":
+            raise ValueError("sour")
+        if calls.count("milk") == 2:
+            again.set()
+
+    async with asyncio.timeout(30), app:
+        await again.wait()
+    assert calls[:3] == ["tea", "milk", "cake"]
+    assert "sour" in caplog.text
+    assert await unacked(orders, "s") == []
+
+
+@pytest.mark.parametrize(("policy", "left"), [("drop", 0), ("nack", 1)])
+async def test_a_payload_of_another_type_follows_the_policy(
+    danube_broker: pydanube.Broker, policy: str, left: int
+) -> None:
+    app = pydanube.App(danube_broker.url)
+    handled = asyncio.Event()
+
+    @app.subscriber(ORDERS, subscription="s", start_position="earliest", undecodable=policy)  # type: ignore[arg-type]
+    async def handle(order: Order) -> None:
+        handled.set()
+
+    async with pydanube.connect(danube_broker.url) as client, client.producer(ORDERS) as producer:
+        await producer.send(b"no order")
+        await producer.send(b'{"item":"tea"}')
+    async with asyncio.timeout(30), app:
+        await handled.wait()
+    assert len(await unacked(danube_broker, "s")) == left
+
+
+async def test_what_is_returned_is_published(orders: pydanube.Broker) -> None:
+    app = pydanube.App(orders.url)
+
+    @app.publisher(INVOICES, key=lambda invoice: invoice.item)
+    @app.subscriber(ORDERS, start_position="earliest", concurrency=3)
+    async def bill(order: Order) -> Invoice | None:
+        return None if order.item == "milk" else Invoice(order.item, 3)
+
+    async with (
+        asyncio.timeout(30),
+        app,
+        pydanube.connect(orders.url) as client,
+        client.consumer(INVOICES, "s", type=Invoice, start_position="earliest") as invoices,
+    ):
+        received = [await invoices.receive() for _ in range(2)]
+    assert {(each.value.item, each.routing_key) for each in received} == {
+        ("tea", "tea"),
+        ("cake", "cake"),
+    }
+
+
+async def test_a_handler_is_finished_before_the_app_stops(orders: pydanube.Broker) -> None:
+    app = pydanube.App(orders.url)
+    begun, finished = asyncio.Event(), []
+
+    @app.subscriber(ORDERS, subscription="s", start_position="earliest")
+    async def slow(order: Order) -> None:
+        begun.set()
+        await asyncio.sleep(0.3)
+        finished.append(order.item)
+
+    async with asyncio.timeout(30), app:
+        await begun.wait()
+    assert finished == ["tea"]
+    assert b"tea" not in b"".join(await unacked(orders, "s"))
+
+
+async def test_an_app_waits_for_a_topic_that_is_not_there_yet(
+    danube_broker: pydanube.Broker,
+) -> None:
+    app = pydanube.App(danube_broker.url)
+    handled = asyncio.Event()
+
+    @app.subscriber(ORDERS, start_position="earliest")
+    async def handle(order: bytes) -> None:
+        handled.set()
+
+    async with asyncio.timeout(30), app, pydanube.connect(danube_broker.url) as client:
+        await asyncio.sleep(0.1)
+        async with client.producer(ORDERS) as producer:
+            await producer.send(b"late")
+        await handled.wait()
+
+
+SCRIPT = """
+import sys, time, pydanube
+app = pydanube.App(sys.argv[1])
+
+@app.subscriber("/default/orders", subscription="s", start_position="earliest")
+def handle(order: bytes) -> None:
+    print("begun", flush=True)
+    time.sleep(0.5)
+    print("finished", flush=True)
+
+app.run()
+"""
+
+
+def test_a_termination_signal_stops_an_app_in_order(orders: pydanube.Broker) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", SCRIPT, orders.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        os.kill(process.pid, signal.SIGTERM)
+        output, errors = process.communicate(timeout=30)
+    assert (output, errors, process.returncode) == ("finished\n", "", 0)
