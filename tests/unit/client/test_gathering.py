@@ -80,7 +80,7 @@ def test_what_cannot_be_sent_at_all_takes_no_other_with_it() -> None:
             with pytest.raises(InvalidRequest, match="cannot be sent"):
                 await bad
             assert (await good).offset == 0
-            with pytest.raises(TypeError, match="encode it"):
+            with pytest.raises(InvalidRequest, match="encode it"):
                 producer.send_nowait("text")  # type: ignore[arg-type]
         assert puts.payloads == [b"0"]
 
