@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydanube.spark.frames import history, read, read_stream, write_stream
     from pydanube.spark.progress import ProgressMetrics, ProgressMirror
-    from pydanube.spark.session import session
+    from pydanube.spark.sessions import session
 
 __all__ = [
     "ProgressMetrics",
@@ -24,7 +24,7 @@ __all__ = [
 _FOUND_IN = {
     "ProgressMetrics": "pydanube.spark.progress",
     "ProgressMirror": "pydanube.spark.progress",
-    "session": "pydanube.spark.session",
+    "session": "pydanube.spark.sessions",
 }
 
 
