@@ -23,7 +23,9 @@ ALONE = ("integration", "simulation", "e2e")
 NO_TESTS = ("support", "__pycache__")
 PROTOCOL = "tests/integration/protocol"
 """Hundreds of small brokers that mostly wait: they run many at a time."""
-ELSEWHERE = {"integration": (f"--ignore={PROTOCOL}",)}
+SPARK = "tests/integration/spark"
+"""One Java for all of them, and Spark uses every core by itself."""
+ELSEWHERE = {"integration": (f"--ignore={PROTOCOL}", f"--ignore={SPARK}")}
 
 ALLOWED_SKIPS: tuple[str, ...] = (
     "h2spec cannot be built",
@@ -83,6 +85,7 @@ def plan(arguments: list[str]) -> list[tuple[str, list[str]]]:
         ("quick", [*quick, "-n", "2", *arguments]),
         ("protocol", [PROTOCOL, "-n", "4", *arguments]),
         *((name, options) for name, options in alone if name in folders),
+        ("spark", [SPARK, *arguments]),
     ]
 
 
