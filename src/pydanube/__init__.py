@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Unavailable,
         WrongBroker,
     )
+    from pydanube.model.schemas import SchemaReference
     from pydanube.testing.broker import Broker
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ __all__ = [
     "Reader",
     "ReceivedMessage",
     "RetryPolicy",
+    "SchemaReference",
     "SentBatch",
     "SentMessage",
     "Unavailable",
@@ -79,6 +81,7 @@ _FOUND_IN = {
     "Reader": "pydanube.client.reader",
     "ReceivedMessage": "pydanube.client.message",
     "RetryPolicy": "pydanube.client.retry",
+    "SchemaReference": "pydanube.model.schemas",
     "SentBatch": "pydanube.client.message",
     "SentMessage": "pydanube.client.message",
     "UndecodablePayload": "pydanube.client.errors",

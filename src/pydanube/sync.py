@@ -93,6 +93,7 @@ class Client(BlockingClient):
         batch_messages_max: int = BATCH_MESSAGES_MAX,
         batch_bytes_max: int = BATCH_BYTES_MAX,
         compression: Compression = "none",
+        schema: str | SchemaReference | None = None,
     ) -> Producer[Value]:
         """Publish to a topic, created when absent and allowed.
 
@@ -104,6 +105,9 @@ class Client(BlockingClient):
         `batch_bytes_max` bytes; `linger_ms` makes the first of a batch wait for others. With
         `batch_messages_max=1` each message is a call of its own. Batches are packed by
         `compression`.
+
+        With a `schema`, a subject's name or a reference, messages name it; that of a `type` is
+        registered under the subject, and refused if it does not fit the earlier versions.
         """
         return self._open(
             self._inner.producer(
@@ -117,6 +121,7 @@ class Client(BlockingClient):
                 batch_messages_max=batch_messages_max,
                 batch_bytes_max=batch_bytes_max,
                 compression=compression,
+                schema=schema,
             ),
             Producer[Value],
         )
@@ -131,10 +136,12 @@ class Client(BlockingClient):
         subscription_type: SubscriptionType = "Shared",
         key_filters: Sequence[str] = (),
         start_position: str | None = None,
+        schema: str | SchemaReference | None = None,
     ) -> Consumer[Value]:
         """Join a subscription of a topic, or of all its partitions; it is made when absent.
 
-        `type` is what messages hold; `message.value` gives it.
+        `type` is what messages hold; `message.value` gives it. With a `schema`, the type is refused
+        if it cannot read what the subject's latest version describes.
 
         A new subscription starts at the topic's end unless `start_position` says earliest,
         offset:<n> or time:<milliseconds since 1970>; an existing one goes on where it stopped. A
@@ -149,6 +156,7 @@ class Client(BlockingClient):
                 subscription_type=subscription_type,
                 key_filters=key_filters,
                 start_position=start_position,
+                schema=schema,
             ),
             Consumer[Value],
         )
@@ -476,6 +484,18 @@ class Schemas(Blocking["AsyncSchemas"]):
     def resolve(self, reference: SchemaReference) -> SchemaName:
         """Return what messages of a producer with that reference carry."""
         return self._wait(self._inner.resolve(reference))
+
+    def decode(self, message: ReceivedMessage) -> object:
+        """Return a message's payload as values, by the schema that the message names.
+
+        Records and objects become dicts. InvalidRequest if it names none, or the payload is not
+        what the schema says.
+        """
+        return self._wait(self._inner.decode(message))
+
+    def check_reader(self, subject: str, definition: bytes, schema_type: str) -> None:
+        """Refuse a definition that cannot read what the latest version of a subject describes."""
+        self._wait(self._inner.check_reader(subject, definition, schema_type))
 
 
 def connect(

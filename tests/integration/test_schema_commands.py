@@ -131,6 +131,28 @@ def test_the_schema_commands_of_danube_cli(broker: Broker, files: dict[str, str]
     assert "not found" in nothing.stderr
 
 
+def test_messages_are_published_with_a_schema_and_show_it(
+    broker: Broker, files: dict[str, str]
+) -> None:
+    def produce(message: str, *arguments: str) -> Result:
+        place = ("produce", "-s", broker.url, "-t", TOPIC, "--reliable")
+        return run(danube, *place, "-m", message, "--schema-subject", "orders", *arguments)
+
+    first = produce('{"id": 1}', "--schema-file", files["order"])
+    assert first.exit_code == 0, first.output
+    assert produce('{"id": "x"}').exit_code == 0, "a topic warns unless told otherwise"
+    assert produce('{"id": 2}', "--schema-version", "7").exit_code == 3
+    consumed = run(
+        danube,
+        *("consume", "-s", broker.url, "-t", TOPIC, "-m", "all", "--count", "2"),
+        *("--start-position", "earliest", "--output", "json"),
+    )
+    assert consumed.exit_code == 0, consumed.output
+    rows = [json.loads(line) for line in consumed.stdout.splitlines()]
+    assert [(row["schema_id"], row["schema_version"]) for row in rows] == [(1, 1), (1, 1)]
+    assert "warning: message 1 of /default/orders is not what version 1" in consumed.stderr
+
+
 def test_a_definition_is_given_once(broker: Broker, files: dict[str, str]) -> None:
     for arguments, said in (
         (("--schema", "{}", "--file", files["order"]), "either --file or --schema"),

@@ -7,12 +7,14 @@ import click
 
 from pydanube.cli.options import Outside, output_option, outside, service_addr_option
 from pydanube.client.positions import read_position
-from pydanube.errors import InvalidRequest
+from pydanube.errors import DanubeError, InvalidRequest
+from pydanube.model.schemas import VERSION_ASSUMED
 
 if TYPE_CHECKING:
     from pydanube.cli.running import Meter, Rate
     from pydanube.client.consumer import Consumer
     from pydanube.client.message import ReceivedMessage
+    from pydanube.client.schemas import Schemas
     from pydanube.model.policies import SubscriptionType
 
 PAYLOAD_SHOWN_BYTES_MAX = 1_024
@@ -150,14 +152,21 @@ async def consume(consuming: Consuming, given: Outside) -> "Rate":
         # Printed messages show the progress themselves.
         with Meter(clock, "received", consuming.messages_max, quiet=True) as meter:
             try:
-                await _receive_all(consumer, consuming, meter)
+                await _receive_all(consumer, client.schemas, consuming, meter)
             finally:
                 await closing.close()
             return meter.rate()
 
 
-async def _receive_all(consumer: "Consumer", consuming: Consuming, meter: "Meter") -> None:
+async def _receive_all(
+    consumer: "Consumer", schemas: "Schemas", consuming: Consuming, meter: "Meter"
+) -> None:
     async for message in consumer:
+        if message.schema_id is not None:
+            try:
+                await schemas.decode(message)
+            except DanubeError as error:
+                click.echo(f"warning: {error}", err=True)
         click.echo(_as_json(message) if consuming.output == "json" else _as_text(message))
         if consuming.nack:
             await consumer.nack(message, reason="danube consume --nack")
@@ -179,7 +188,10 @@ def _as_text(message: "ReceivedMessage") -> str:
     attributes = "".join(
         f" {visible(name)}={visible(value)}" for name, value in message.attributes.items()
     )
-    return f"{message.topic}@{message.offset}{key}{attributes}: {payload}"
+    schema = ""
+    if message.schema_id is not None:
+        schema = f" schema={message.schema_id}/{message.schema_version or VERSION_ASSUMED}"
+    return f"{message.topic}@{message.offset}{key}{schema}{attributes}: {payload}"
 
 
 def _as_json(message: "ReceivedMessage") -> str:
@@ -196,6 +208,8 @@ def _as_json(message: "ReceivedMessage") -> str:
         "producer_name": message.producer_name,
         "routing_key": message.routing_key,
         "attributes": message.attributes,
+        "schema_id": message.schema_id,
+        "schema_version": message.schema_version,
         **payload,
     }
     return msgspec.json.encode(fields).decode()

@@ -9,7 +9,8 @@ import click
 
 from pydanube.cli.exit_codes import INTERRUPTED
 from pydanube.cli.options import Outside, output_option, outside, service_addr_option
-from pydanube.errors import DanubeError, NotSupported
+from pydanube.errors import DanubeError
+from pydanube.model.schemas import SchemaReference, check_reference
 
 if TYPE_CHECKING:
     from pydanube.cli.running import Meter, Rate
@@ -31,6 +32,9 @@ class Publishing(NamedTuple):
     routing_keys: tuple[str, ...]
     messages: int
     interval_seconds: float
+    schema: SchemaReference | None = None
+    definition: tuple[bytes, str] | None = None
+    """To be registered first, with its type."""
 
     def keys(self) -> Iterator[str | None]:
         """Return the routing key of each message."""
@@ -66,11 +70,17 @@ def read_attributes(
     help="Milliseconds between messages; 0: as fast as the broker acknowledges.",
 )
 @click.option("--reliable", is_flag=True, help="The topic stores messages until they are acked.")
-@click.option("--schema-subject", help="Not in this version.")
-@click.option("--schema-version", help="Not in this version.")
-@click.option("--schema-min-version", help="Not in this version.")
-@click.option("--schema-file", help="Not in this version.")
-@click.option("--schema-type", help="Not in this version.")
+@click.option("--schema-subject", help="Schema of the messages: the latest of this subject.")
+@click.option("--schema-version", type=click.IntRange(min=1), help="Not the latest, but this one.")
+@click.option("--schema-min-version", type=click.IntRange(min=1), help="At least this one.")
+@click.option("--schema-file", type=click.File("rb"), help="Register this definition first.")
+@click.option(
+    "--schema-type",
+    type=click.Choice(["json_schema", "avro", "protobuf"], case_sensitive=False),
+    default="json_schema",
+    show_default=True,
+    help="What the file is.",
+)
 @output_option
 def command(
     service_addr: str,
@@ -85,16 +95,26 @@ def command(
     interval: int,
     reliable: bool,
     output: str,
-    **schema_flags: str | None,
+    schema_subject: str | None,
+    schema_version: int | None,
+    schema_min_version: int | None,
+    schema_file: BinaryIO | None,
+    schema_type: str,
 ) -> None:
     """Publish messages to a topic.
 
     Prints how many the broker acknowledged: on a reliable topic these are on its disk.
     """
-    for flag, value in schema_flags.items():
-        if value is not None:
-            name = flag.replace("_", "-")
-            raise NotSupported(f"--{name} needs a schema registry, which this version has not")
+    others = (schema_version, schema_min_version, schema_file)
+    if schema_subject is None and any(each is not None for each in others):
+        raise click.UsageError("Name the --schema-subject too.")
+    reference = None
+    if schema_subject is not None:
+        reference = check_reference(
+            SchemaReference(
+                subject=schema_subject, version=schema_version, min_version=schema_min_version
+            )
+        )
     if (message is None) == (file is None):
         raise click.UsageError("Give either --message or --file.")
     if not reliable:
@@ -113,6 +133,8 @@ def command(
         routing_keys=routing_keys,
         messages=count,
         interval_seconds=interval / 1_000,
+        schema=reference,
+        definition=(schema_file.read(), schema_type) if schema_file is not None else None,
     )
     from pydanube.cli.output import show
     from pydanube.runtime.process import run
@@ -136,11 +158,15 @@ async def publish(publishing: Publishing, given: Outside, *, quiet: bool) -> "Ra
         stopped_by_signals() as stop,
         connect(publishing.service_addr, open_channel=given.open_channel) as client,
     ):
+        if publishing.definition is not None:
+            assert publishing.schema is not None
+            await client.schemas.register(publishing.schema.subject, *publishing.definition)
         producer = await client.producer(
             publishing.topic,
             name=publishing.producer_name,
             reliable=publishing.reliable,
             partitions=publishing.partitions,
+            schema=publishing.schema,
         )
         with Meter(SystemClock(), "published", publishing.messages, quiet=quiet) as meter:
             try:

@@ -81,12 +81,14 @@ class BatchProducer:
         name: str,
         dispatch: DispatchStrategy,
         compression: Compression,
+        schema_subject: str | None = None,
     ) -> None:
         reliable = dispatch == "Reliable"
         self._command = PublishCommand(
             topic=topic,
             producer=name,
             dispatch="reliable" if reliable else "non_reliable",
+            schema_subject=schema_subject,
             # Another life under the same name must not look like this one.
             session=brokers.surroundings.randomness.below(2**63) if reliable else None,
         )

@@ -25,11 +25,13 @@ from pydanube.client.options import (
     SendOptions,
 )
 from pydanube.client.producer import Producer, topic_producers, topics_to_produce_to
+from pydanube.client.producer_schema import check_consumer_type, producer_schema
 from pydanube.client.retry import RetryPolicy
 from pydanube.client.schemas import Schemas
 from pydanube.errors import InvalidRequest, NotFound
 from pydanube.model.names import check_topic_name
 from pydanube.model.policies import SubscriptionType
+from pydanube.model.schemas import SchemaReference
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.randomness import Randomness, SystemRandomness
 from pydanube.wire.calls import ExchangeChannel
@@ -106,6 +108,7 @@ class Client:
         batch_messages_max: int = BATCH_MESSAGES_MAX,
         batch_bytes_max: int = BATCH_BYTES_MAX,
         compression: Compression = "none",
+        schema: str | SchemaReference | None = None,
     ) -> Opening[Producer[Value]]:
         """Publish to a topic, created when absent and allowed.
 
@@ -117,6 +120,9 @@ class Client:
         `batch_bytes_max` bytes; `linger_ms` makes the first of a batch wait for others. With
         `batch_messages_max=1` each message is a call of its own. Batches are packed by
         `compression`.
+
+        With a `schema`, a subject's name or a reference, messages name it; that of a `type` is
+        registered under the subject, and refused if it does not fit the earlier versions.
         """
         options = SendOptions(
             seconds_max=send_seconds_max,
@@ -132,6 +138,9 @@ class Client:
             codec = codec_for(type)
             if partitions is not None and not 1 <= partitions <= PARTITIONS_MAX:
                 raise InvalidRequest(f"partitions must be 1 to {PARTITIONS_MAX}, not {partitions}")
+            named = None
+            if schema is not None:
+                named = await producer_schema(self.schemas, schema, codec)
             topics = await topics_to_produce_to(self._brokers, topic, partitions)
             own_name = name or self._generated_name("producer")
             attached = topic_producers(
@@ -141,12 +150,13 @@ class Client:
                 own_name,
                 "Reliable" if reliable else "NonReliable",
                 options=options,
+                schema=named,
                 is_temporary=name is None,
             )
             for partition in attached:
                 await partition.attach()
             producer = Producer(
-                self._brokers, attached, name=own_name, codec=codec, options=options
+                self._brokers, attached, name=own_name, codec=codec, options=options, schema=named
             )
             return self._keep(producer)
 
@@ -162,10 +172,12 @@ class Client:
         subscription_type: SubscriptionType = "Shared",
         key_filters: Sequence[str] = (),
         start_position: str | None = None,
+        schema: str | SchemaReference | None = None,
     ) -> Opening[Consumer[Value]]:
         """Join a subscription of a topic, or of all its partitions; it is made when absent.
 
-        `type` is what messages hold; `message.value` gives it.
+        `type` is what messages hold; `message.value` gives it. With a `schema`, the type is refused
+        if it cannot read what the subject's latest version describes.
 
         A new subscription starts at the topic's end unless `start_position` says earliest,
         offset:<n> or time:<milliseconds since 1970>; an existing one goes on where it stopped. A
@@ -174,6 +186,8 @@ class Client:
 
         async def open_consumer() -> Consumer[Value]:
             codec = codec_for(type)
+            if schema is not None:
+                await check_consumer_type(self.schemas, schema, codec)
             topics = await self._brokers.service.partitions(check_topic_name(topic))
             if not topics:
                 raise NotFound(f"there is no topic {topic}: a producer or an operator creates it")

@@ -15,6 +15,7 @@ from pydanube.client.schema_calls import SchemaCalls
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.message import Message
 from pydanube.model.policies import DispatchStrategy, SubscriptionType
+from pydanube.model.schemas import SchemaReference
 from pydanube.model.sequences import MessageSequence
 from pydanube.wire.calls import Body, CallRefused, ExchangeChannel, StatusCode
 from pydanube.wire.danube import services
@@ -85,12 +86,19 @@ class Connection:
         reply = await self._call(services.TOPIC_PARTITIONS, request, routed=False)
         return list(reply.partitions)
 
-    async def create_producer(self, topic: str, name: str, dispatch: DispatchStrategy) -> int:
+    async def create_producer(
+        self,
+        topic: str,
+        name: str,
+        dispatch: DispatchStrategy,
+        schema: SchemaReference | None = None,
+    ) -> int:
         """Attach a producer to a topic, creating the topic where allowed; return its id."""
         request = api.ProducerRequest(
             request_id=next(self._request_ids),
             producer_name=name,
             topic_name=topic,
+            schema_ref=_schema_reference(schema) if schema is not None else None,
             dispatch_strategy=api.DispatchStrategy.Value(dispatch),
         )
         return (await self._call(services.CREATE_PRODUCER, request)).producer_id
@@ -113,6 +121,8 @@ class Connection:
             producer_name=message.producer_name,
             attributes=message.attributes,
             routing_key=message.routing_key,
+            schema_id=message.schema_id,
+            schema_version=message.schema_version,
             producer_sequence=number.sequence if number is not None else None,
             previous_sequence=number.previous if number is not None else None,
             producer_session=number.session if number is not None else None,
@@ -245,6 +255,14 @@ class Connection:
                 f"the broker at {self.address.connect_url} cannot be used now: {refusal.text}"
             )
         return error_of(refusal)
+
+
+def _schema_reference(reference: SchemaReference) -> api.SchemaReference:
+    if reference.version is not None:
+        return api.SchemaReference(subject=reference.subject, pinned_version=reference.version)
+    if reference.min_version is not None:
+        return api.SchemaReference(subject=reference.subject, min_version=reference.min_version)
+    return api.SchemaReference(subject=reference.subject, use_latest=True)
 
 
 def _message_id(message_id: MessageId) -> api.MsgID:

@@ -11,6 +11,7 @@ from pydanube.client.connection import Connection
 from pydanube.client.errors import SessionUnknown
 from pydanube.client.message import SentBatch, SentMessage
 from pydanube.client.options import SendOptions
+from pydanube.client.producer_schema import ProducerSchema
 from pydanube.client.room import Room
 from pydanube.client.routing import PartitionRouter
 from pydanube.client.session import SESSION_IDS, Session
@@ -63,12 +64,15 @@ class Producer(Generic[Value]):
         name: str,
         codec: Codec[Value],
         options: SendOptions,
+        schema: ProducerSchema | None = None,
     ) -> None:
         self.name = name
         self._brokers = brokers
         self._partitions = partitions
         self._router = PartitionRouter(len(partitions))
         self._codec = codec
+        self._schema_id = schema.name.schema_id if schema is not None else None
+        self._schema_version = schema.name.version if schema is not None else None
         self._send_seconds_max = options.seconds_max
         self._room = Room(IN_FLIGHT_MAX, IN_FLIGHT_BYTES_MAX)
         self.closed = False
@@ -146,6 +150,8 @@ class Producer(Generic[Value]):
             producer_name=partition.name,
             routing_key=routing_key,
             attributes=attributes,
+            schema_id=self._schema_id,
+            schema_version=self._schema_version,
         )
         self._room.take(len(data))
         return partition.post(message, self._send_seconds_max, self._room)
@@ -166,7 +172,13 @@ class Producer(Generic[Value]):
 
         if self._codec is not BYTES and isinstance(data, list | tuple):
             data = [self._codec.encode(value) for value in data]
-        rows = rows_of(data, self.name, self._brokers.surroundings.clock.now_ms())
+        rows = rows_of(
+            data,
+            self.name,
+            self._brokers.surroundings.clock.now_ms(),
+            schema_id=self._schema_id,
+            schema_version=self._schema_version,
+        )
         sent: list[SentBatch] = []
         for index, part in split_by_partition(rows, self._router, len(self._partitions)):
             sent += await self._partitions[index].send_rows(part, self._send_seconds_max)
@@ -204,8 +216,10 @@ class TopicProducer:
         *,
         options: SendOptions,
         is_temporary: bool,
+        schema: ProducerSchema | None = None,
     ) -> None:
         self._options = options
+        self._schema = schema.reference if schema is not None else None
         self._is_temporary = is_temporary
         self.topic = topic
         self.name = name
@@ -284,7 +298,12 @@ class TopicProducer:
             from pydanube.client.batch_producer import BatchProducer
 
             self._batches = BatchProducer(
-                self._brokers, self.topic, self.name, self._dispatch, self._options.compression
+                self._brokers,
+                self.topic,
+                self.name,
+                self._dispatch,
+                self._options.compression,
+                self._schema.subject if self._schema is not None else None,
             )
         return self._batches
 
@@ -435,7 +454,7 @@ class TopicProducer:
                 await self._connection.close_producer(self._producer_id)
 
     async def _create(self, connection: Connection) -> int:
-        return await connection.create_producer(self.topic, self.name, self._dispatch)
+        return await connection.create_producer(self.topic, self.name, self._dispatch, self._schema)
 
 
 async def topics_to_produce_to(brokers: Brokers, topic: str, partitions: int | None) -> list[str]:
@@ -454,13 +473,20 @@ def topic_producers(
     *,
     options: SendOptions,
     is_temporary: bool,
+    schema: ProducerSchema | None = None,
 ) -> list[TopicProducer]:
     """Return one producer per topic; those of partitions are numbered, as in every client."""
     numbered = [f"{name}-{index}" for index in range(len(topics))]
     names = [name] if topics == [base] else numbered
     return [
         TopicProducer(
-            brokers, topic, own_name, dispatch, options=options, is_temporary=is_temporary
+            brokers,
+            topic,
+            own_name,
+            dispatch,
+            options=options,
+            is_temporary=is_temporary,
+            schema=schema,
         )
         for topic, own_name in zip(topics, names, strict=True)
     ]

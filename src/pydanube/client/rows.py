@@ -24,10 +24,17 @@ PIECE_BYTES_MAX = 4 * 1024 * 1024
 _VIEWS = {pa.string_view(): pa.utf8(), pa.binary_view(): pa.binary()}
 
 
-def rows_of(data: object, producer: str, now_ms: int) -> pa.RecordBatch:
+def rows_of(
+    data: object,
+    producer: str,
+    now_ms: int,
+    *,
+    schema_id: int | None = None,
+    schema_version: int | None = None,
+) -> pa.RecordBatch:
     """Return the messages that `data` holds, in order; InvalidRequest says what is wrong with it.
 
-    `producer` and `now_ms` stand in where it names no producer_name and publish_time.
+    What is given stands in where it names no producer_name, publish_time and schema.
     """
     table = _table(data)
     if "payload" not in table.column_names:
@@ -40,6 +47,8 @@ def rows_of(data: object, producer: str, now_ms: int) -> pa.RecordBatch:
             )
     given = {name: _column(name, table.column(name)) for name in table.column_names}
     absent: dict[str, Any] = {"publish_time": now_ms, "producer_name": producer}
+    if "schema_id" not in given:
+        absent |= {"schema_id": schema_id, "schema_version": schema_version}
     columns = []
     for field in SCHEMA:
         stand_in = absent.get(field.name)

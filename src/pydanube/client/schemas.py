@@ -1,11 +1,12 @@
 """Schemas for applications: register and find them, and refer to them when producing."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
 from pydanube.client.brokers import Brokers
+from pydanube.client.message import ReceivedMessage
 from pydanube.client.schema_calls import (
     CompatibilityReport,
     RegisteredSchema,
@@ -15,10 +16,21 @@ from pydanube.client.schema_calls import (
     TopicSchemaConfig,
     VersionSummary,
 )
-from pydanube.errors import DanubeError, NotFound
-from pydanube.model.schemas import SchemaReference, ValidationPolicy, check_reference
+from pydanube.errors import Conflict, DanubeError, InvalidRequest, NotFound
+from pydanube.model.schemas import (
+    VERSION_ASSUMED,
+    SchemaReference,
+    ValidationPolicy,
+    check_reference,
+)
+from pydanube.runtime.threads import WorkerThreads
+
+if TYPE_CHECKING:
+    from pydanube.schemas.format import Schema
 
 KEPT_MAX = 1_024
+PARSED_MAX = 256
+_REASONS_MAX = 5
 CREATED_BY = "pydanube"
 
 Result = TypeVar("Result")
@@ -40,6 +52,8 @@ class Schemas:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._kept: dict[SchemaName, SchemaVersion] = {}
+        self._schemas: dict[SchemaName, Schema] = {}
+        self._threads = WorkerThreads("danube-schemas", 1)
 
     @property
     def calls(self) -> SchemaCalls:
@@ -166,6 +180,61 @@ class Schemas:
         if version is not None:
             latest = await self.get_by_id(latest.schema_id, version)
         return SchemaName(latest.schema_id, latest.version)
+
+    # Payloads.
+
+    async def decode(self, message: ReceivedMessage) -> object:
+        """Return a message's payload as values, by the schema that the message names.
+
+        Records and objects become dicts. InvalidRequest if it names none, or the payload is not
+        what the schema says.
+        """
+        if message.schema_id is None:
+            raise InvalidRequest(
+                f"message {message.offset} of {message.topic} names no schema; decode its payload "
+                "by yourself"
+            )
+        version = message.schema_version or VERSION_ASSUMED
+        schema = await self._parsed(await self.get_by_id(message.schema_id, version))
+        decoded = schema.decode([message.payload])
+        if decoded.failures:
+            raise InvalidRequest(
+                f"message {message.offset} of {message.topic} is not what version {version} of "
+                f"schema {message.schema_id} says: {decoded.failures[0].reason}"
+            )
+        return decoded.values[0].as_py()
+
+    async def check_reader(self, subject: str, definition: bytes, schema_type: str) -> None:
+        """Refuse a definition that cannot read what the latest version of a subject describes."""
+        from pydanube.schemas.compatibility import compatibility
+
+        latest = await self.get(subject)
+        writer = await self._parsed(latest)
+        reader = await self._parse(schema_type, definition)
+        reasons = compatibility(writer, reader)
+        if reasons:
+            raise Conflict(
+                f"this type cannot read version {latest.version} of {subject}: "
+                f"{'; '.join(map(str, reasons[:_REASONS_MAX]))}"
+            )
+
+    async def _parsed(self, found: SchemaVersion) -> "Schema":
+        name = SchemaName(found.schema_id, found.version)
+        schema = self._schemas.get(name)
+        if schema is None:
+            schema = await self._parse(found.schema_type, found.definition)
+            self._schemas[name] = schema
+            if len(self._schemas) > PARSED_MAX:
+                self._schemas.pop(next(iter(self._schemas)))
+        return schema
+
+    async def _parse(self, schema_type: str, definition: bytes) -> "Schema":
+        from pydanube.runtime.protobuf_compiler import ProcessProtobufCompiler
+        from pydanube.schemas.catalog import load_format  # Arrow, for those who use it.
+        from pydanube.schemas.format import SchemaTools
+
+        rules = load_format(schema_type, SchemaTools(protobuf_compiler=ProcessProtobufCompiler()))
+        return await self._threads.run(lambda: rules.parse(definition))
 
     def _keep(self, found: SchemaVersion) -> SchemaVersion:
         self._kept[SchemaName(found.schema_id, found.version)] = found

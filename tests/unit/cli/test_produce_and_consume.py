@@ -89,8 +89,20 @@ def test_partitions_are_created_and_filled(cluster: FakeBrokers) -> None:
         (["-m", "x", "-a", ":v"], "key:value"),
         (["-m", "x", "-c", "0"], "range"),
         (["-m", "x", "-t", "orders"], "/namespace/topic"),
-        (["-m", "x", "--schema-subject", "s"], "--schema-subject needs a schema registry"),
-        (["-m", "x", "--schema-type", "avro"], "--schema-type needs a schema registry"),
+        (["-m", "x", "--schema-version", "1"], "--schema-subject too"),
+        (
+            [
+                "-m",
+                "x",
+                "--schema-subject",
+                "s",
+                "--schema-version",
+                "1",
+                "--schema-min-version",
+                "1",
+            ],
+            "not both",
+        ),
     ],
 )
 def test_what_cannot_be_published_is_refused(
