@@ -487,7 +487,7 @@ async def test_a_run_that_changed_while_it_was_read_is_not_swapped(
 
     async def expire_meanwhile(*arguments: Any) -> None:
         broker.catalog.replace = swap  # type: ignore[method-assign]
-        await segments.expire(segments.entries()[:1], due_ms=0)
+        await broker.catalog.expire(segments.origin, segments.entries()[:1], 0)
         await swap(*arguments)
 
     broker.catalog.replace = expire_meanwhile  # type: ignore[method-assign]
