@@ -215,3 +215,23 @@ def test_definitions_of_other_brokers_are_taken_out_of_their_envelope() -> None:
         assert unwrapped(text) == raw
     assert unwrapped(b'{"JsonSchema":7}') == b'{"JsonSchema":7}'
     assert unwrapped(ORDER) == ORDER
+
+
+async def test_typed_handlers_register_what_they_publish_and_check_what_they_take(
+    broker: pydanube.Broker, client: pydanube.Client
+) -> None:
+    app = pydanube.App(broker.url)
+
+    @app.publisher("/default/invoices", schema="invoices")
+    @app.subscriber(TOPIC, subscription="billing", start_position="earliest", schema="orders")
+    async def bill(order: Order) -> StructOrder:
+        return StructOrder(id=order.id, note="paid")
+
+    async with client.producer(TOPIC, type=Order, schema="orders") as producer:
+        await producer.send(Order(id=7))
+    async with app:
+        consumer = client.consumer("/default/invoices", "all", start_position="earliest")
+        async with consumer as invoices, asyncio.timeout(20):
+            message = await anext(aiter(invoices))
+    assert await client.schemas.decode(message) == {"id": 7, "note": "paid"}
+    assert (await client.schemas.get("invoices")).version == message.schema_version == 1

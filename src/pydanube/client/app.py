@@ -23,8 +23,10 @@ from pydanube.client.errors import UndecodablePayload
 from pydanube.client.handlers import Handler, Subscriber, Undecodable, returned_by, wanted_by
 from pydanube.client.message import ReceivedMessage
 from pydanube.client.producer import Producer
+from pydanube.client.producer_schema import check_consumer_type, producer_schema
 from pydanube.errors import Conflict, DanubeError, InvalidRequest, NotFound
 from pydanube.model.policies import SubscriptionType
+from pydanube.model.schemas import SchemaReference
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.process import StopSignals, run
@@ -50,6 +52,7 @@ class Publisher(Struct, frozen=True, kw_only=True):
     codec: Codec[Any]
     key: Callable[[Any], str | None] | None
     reliable: bool
+    schema: str | SchemaReference | None = None
 
 
 class App:
@@ -79,6 +82,7 @@ class App:
         start_position: str | None = None,
         concurrency: int = 1,
         undecodable: Undecodable = "nack",
+        schema: str | SchemaReference | None = None,
     ) -> Callable[[Function], Function]:
         """Call the function with each message of a subscription, named like it unless told.
 
@@ -86,7 +90,8 @@ class App:
         `ReceivedMessage[Order]` for all that a message has; `list[Order]` for many at once. Up to
         `concurrency` calls run at once; with one, messages come in order. Plain functions run on
         threads. A payload of another type is nacked, so that the failure policy of the topic
-        decides, or dropped.
+        decides, or dropped. With a `schema`, a type that cannot read the subject's latest version
+        ends the app at once.
         """
 
         def register(function: Function) -> Function:
@@ -106,6 +111,7 @@ class App:
                     undecodable=undecodable,
                     wants=wants,
                     codec=codec,
+                    schema=schema,
                 )
             )
             return function
@@ -119,16 +125,18 @@ class App:
         type: object | None = None,
         key: Callable[[Any], str | None] | None = None,
         reliable: bool = True,
+        schema: str | SchemaReference | None = None,
     ) -> Callable[[Function], Function]:
         """Publish what the handler returns, unless it is None, before its message is acked.
 
-        `key` gives the routing key of a value.
+        `key` gives the routing key of a value. With a `schema`, its type is registered under the
+        subject.
         """
 
         def register(function: Function) -> Function:
             codec = returned_by(function, type)
             self._publishers[function] = Publisher(
-                topic=topic, codec=codec, key=key, reliable=reliable
+                topic=topic, codec=codec, key=key, reliable=reliable, schema=schema
             )
             return function
 
@@ -191,8 +199,12 @@ class _Running:
         self._client = await self._opening
         try:
             for function, publisher in self._publishers.items():
+                schema = publisher.schema
+                if schema is not None:
+                    named = await producer_schema(self._client.schemas, schema, publisher.codec)
+                    schema = named.reference
                 self._producers[function] = await self._client.producer(
-                    publisher.topic, reliable=publisher.reliable
+                    publisher.topic, reliable=publisher.reliable, schema=schema
                 )
         except BaseException:
             await self._client.close()
@@ -264,6 +276,10 @@ class _Running:
         told = False
         while True:
             try:
+                if subscriber.schema is not None:
+                    await check_consumer_type(
+                        self._client.schemas, subscriber.schema, subscriber.codec
+                    )
                 return await self._client.consumer(
                     subscriber.topic,
                     subscriber.subscription,

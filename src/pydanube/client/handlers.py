@@ -10,6 +10,7 @@ from pydanube.client.codecs import BYTES, Codec, codec_for
 from pydanube.client.message import ReceivedMessage
 from pydanube.errors import InvalidRequest
 from pydanube.model.policies import SubscriptionType
+from pydanube.model.schemas import SchemaReference
 
 Handler = Callable[[Any], Any]
 """A function of one argument, or a coroutine function."""
@@ -30,6 +31,7 @@ class Subscriber(Struct, frozen=True, kw_only=True):
     undecodable: Undecodable
     wants: Wants
     codec: Codec[Any]
+    schema: str | SchemaReference | None = None
 
     @property
     def is_async(self) -> bool:
