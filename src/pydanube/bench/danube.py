@@ -19,6 +19,8 @@ from pydanube.client.consumer import Consumer
 from pydanube.client.message import SentMessage
 from pydanube.client.producer import Producer
 
+ACKS_UNDER_WAY = 16
+"""Of batches; a consumer that waits for each would be as slow as the disk's sync."""
 _GATHERED = "send() futures, gathered per tick of the event loop"
 _BATCHES = "Arrow batches as they were stored, each acked"
 
@@ -144,11 +146,16 @@ class DanubeLink(Link):
     @override
     async def consume(self, handle: Handle) -> None:
         assert self._consumer is not None, "not prepared"
+        loop, acks = asyncio.get_running_loop(), deque[asyncio.Task[None]]()
         async for batch in self._consumer.batches():
-            goes_on = handle(batch.rows.column("payload").to_pylist())
-            await self._consumer.ack_batch(batch)
+            goes_on = handle(batch.payloads())
+            acks.append(loop.create_task(self._consumer.ack_batch(batch)))
+            if len(acks) >= ACKS_UNDER_WAY:
+                await acks.popleft()
             if not goes_on:
-                return
+                break
+        for ack in acks:
+            await ack
 
     @override
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from pydanube.client import flight
 from pydanube.client.brokers import Brokers
 from pydanube.client.connection import Connection, Subscription
 from pydanube.errors import DanubeError, InvalidRequest
+from pydanube.model.batch import payloads_of
 from pydanube.wire.flight.descriptors import AcksDurable, ConsumerSays, Delivered
 
 CREDIT_ROWS = 10_000
@@ -27,6 +28,10 @@ class DeliveredBatch(Struct, frozen=True):
     attempt: int
     """1 when they are delivered for the first time, as far as the broker knows."""
     rows: pa.RecordBatch
+
+    def payloads(self) -> list[bytes]:
+        """Return the payload of every row; a few times faster than Arrow's own `to_pylist`."""
+        return payloads_of(self.rows)
 
 
 class BatchConsumer:

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -213,6 +214,19 @@ def gather_columns(messages: Sequence[Message]) -> pa.RecordBatch:
         pa.array(payloads, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def payloads_of(rows: pa.RecordBatch) -> list[bytes]:
+    """Return the payloads of rows of `SCHEMA`, without an Arrow object for each of them."""
+    column = rows.column(_PAYLOAD)
+    _, offsets, data = column.buffers()
+    if not len(column) or data is None:
+        return [b""] * len(column)
+    first, end = column.offset, column.offset + len(column) + 1
+    bounds = memoryview(offsets).cast("i")[first:end].tolist()
+    start = bounds[0]
+    held: bytes = data.slice(start, bounds[-1] - start).to_pybytes()
+    return [held[low - start : high - start] for low, high in pairwise(bounds)]
 
 
 def _values(columns: pa.RecordBatch, index: int) -> Sequence[Any]:

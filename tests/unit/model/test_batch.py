@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from pydanube.errors import Corruption, InvalidRequest
-from pydanube.model.batch import SCHEMA, Batch
+from pydanube.model.batch import SCHEMA, Batch, payloads_of
 from pydanube.model.message import Message
 
 
@@ -70,3 +70,16 @@ def test_the_columns_of_one_batch_do_not_leak_into_the_next() -> None:
     second = Batch.gather([message(name="a"), message(name="b", routing_key="k")])
     assert first.routing_keys(0, 2) == ["a", "a"]
     assert second.routing_keys(0, 2) == ["a", "k"]
+
+
+@pytest.mark.parametrize(
+    "payloads", [[b"one", b"", b"three"], [b"", b""], [b"x" * 3000], [b"a", b"b", b"c", b"d", b"e"]]
+)
+def test_payloads_are_the_same_without_arrow_objects_also_of_a_part(payloads: list[bytes]) -> None:
+    messages = [Message(payload=each, publish_time_ms=1, producer_name="p") for each in payloads]
+    rows = Batch.gather(messages).record_batch()
+    assert payloads_of(rows) == payloads
+    for first in range(len(payloads) + 1):
+        for count in range(len(payloads) - first + 1):
+            part = rows.slice(first, count)
+            assert payloads_of(part) == payloads[first : first + count]
