@@ -35,7 +35,7 @@ from pydanube.model.policies import (
 )
 from pydanube.model.progress import Progress
 from pydanube.model.schemas import SchemaReference
-from pydanube.registry.registry import SchemaRegistry
+from pydanube.registry.registry import ResolvedSchema, SchemaRegistry
 from pydanube.runtime.clock import Clock
 from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.consumer import Consumer
@@ -171,12 +171,10 @@ class Registration:
         async with self._locks.hold(topic_name):
             if self._topics.find(topic_name) is not topic:
                 raise Unavailable(f"topic {topic_name} has just been deleted; try again")
-            if resolved is not None:
-                await self.schemas.attach(topic, resolved)
-            return await self._register_producer(topic, name, access_mode)
+            return await self._register_producer(topic, name, access_mode, resolved)
 
     async def _register_producer(
-        self, topic: Topic, name: str, access_mode: AccessMode
+        self, topic: Topic, name: str, access_mode: AccessMode, schema: ResolvedSchema | None
     ) -> Producer:
         now_ms = self._clock.monotonic_ms()
         known = topic.producers.get(name)
@@ -189,6 +187,8 @@ class Registration:
                     f"topic {topic.name} has {len(others)} producers; max_producers_per_topic "
                     f"is {limit}"
                 )
+        if schema is not None:
+            await self.schemas.attach(topic, schema)
         await self._leave_exclusive_producer(topic, name)
         if known is None or known.access_mode != access_mode:
             record = ProducerRecord(

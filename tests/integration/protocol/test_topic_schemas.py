@@ -10,6 +10,7 @@ from pydanube.wire.calls import CallRefused, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.generated import SchemaRegistry_pb2 as schema
+from tests.integration.protocol.conftest import StartBroker
 from tests.support.raw_client import RawClient, message, producer_request
 from tests.support.running_broker import RunningBroker
 from tests.support.schema_calls import configure, reference, register
@@ -103,6 +104,16 @@ async def test_two_first_producers_with_two_subjects_bind_a_topic_once(
 
     outcomes = await asyncio.gather(create("texts"), create("numbers"))
     assert sorted(outcomes) == ["FAILED_PRECONDITION", "OK"]
+
+
+async def test_a_producer_that_is_not_let_in_binds_nothing(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_producers_per_topic=1)
+    client = broker.client()
+    await register(client, "texts", b"x", "string")
+    await client.create_producer(TOPIC, "only")
+    refused = await broker.refusal(client, services.CREATE_PRODUCER, bound("texts"))
+    assert refused.code is StatusCode.RESOURCE_EXHAUSTED
+    assert await config(client) == ("", "warn", False, 0)
 
 
 async def test_describing_a_topic_tells_its_schema(client: RawClient, text: int) -> None:
