@@ -104,7 +104,7 @@ class Client(BlockingClient):
         Messages sent together travel as batches of at most `batch_messages_max` messages and about
         `batch_bytes_max` bytes; `linger_ms` makes the first of a batch wait for others. With
         `batch_messages_max=1` each message is a call of its own. Batches are packed by
-        `compression`.
+        `compression`, and stored as they were sent.
 
         With a `schema`, a subject's name or a reference, messages name it; that of a `type` is
         registered under the subject, and refused if it does not fit the earlier versions.

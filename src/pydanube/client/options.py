@@ -12,7 +12,7 @@ BATCH_MESSAGES_MAX = 1_000
 BATCH_BYTES_MAX = 1024 * 1024
 
 Compression = Literal["none", "lz4", "zstd"]
-"""How batches are packed on the wire."""
+"""How batches are packed, on the wire and in the journal."""
 
 
 class SendOptions(Struct, frozen=True, kw_only=True):

@@ -44,7 +44,8 @@ _TIME, _PRODUCER, _KEY, _ATTRS, _SCHEMA_ID, _SCHEMA_VERSION, _PAYLOAD = range(le
 class Batch:
     """Immutable rows of `SCHEMA`, kept as the bytes that are written, sent and checksummed.
 
-    `data` is one encapsulated Arrow IPC record-batch message, without the schema. `wire` holds the
+    `data` is one encapsulated Arrow IPC record-batch message, without the schema; its buffers may
+    be compressed. `wire` holds the
     original request of each row, for batches gathered from single messages that came with theirs.
     """
 
@@ -99,7 +100,8 @@ class Batch:
                 raise Corruption(
                     f"a stored batch holds {columns.num_rows} rows, its header says {self.count}"
                 )
-            if len(self.data) >= _COLUMNS_KEPT_BYTES_MIN:
+            # Columns of a compressed batch lie beside its bytes, where nobody accounts for them.
+            if _COLUMNS_KEPT_BYTES_MIN <= len(self.data) >= columns.nbytes:
                 self._columns = columns
         return columns
 

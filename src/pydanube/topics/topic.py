@@ -182,8 +182,8 @@ class Topic:
         if not batch.count:
             return InvalidRequest("a batch holds at least one message")
         size_max = self.policies.max_message_size
-        # A payload is not larger than the batch, so that most batches need no look inside.
-        if size_max is not None and len(batch.data) > size_max:
+        # No payload is larger than all together, so that most batches need no look inside.
+        if size_max is not None and batch.payload_bytes > size_max:
             largest = batch.largest_payload()
             if largest > size_max:
                 return self._too_large(largest, size_max)

@@ -142,9 +142,10 @@ class Intake:
         check_rows(rows)
         columns: pa.RecordBatch | None = rows
         if not self._ours or head.compressed:
-            # Stored batches are plain: every client can read them, and they weigh what they show.
-            message = rows.serialize().to_pybytes()
             columns = None  # They would be kept beside the message, not within it.
+        # Recovery relies on a byte per row at least, which a compressed batch need not have.
+        if not self._ours or len(message) < rows.num_rows:
+            message = rows.serialize().to_pybytes()
         _check_size(len(message), BATCH_BYTES_MAX)
         attributes = rows.column("attributes")
         return Batch(

@@ -56,9 +56,19 @@ class TestOurOwnLayout:
         assert [batch.data for batch in taken] == [first.data, second.data]
 
     @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-    def test_a_compressed_batch_is_stored_plain(self, codec):
+    def test_a_compressed_batch_is_stored_as_it_came(self, codec):
         rows = gathered(200, attributes={"a": "1"}).record_batch()
         messages = stream_messages(SCHEMA, [rows], compression=codec)
+        (taken,) = take_all(messages)
+        assert taken.data == messages[1]
+        assert len(taken.data) < rows.nbytes
+        assert taken.record_batch() == rows
+
+    def test_a_batch_of_fewer_bytes_than_rows_is_stored_plain(self):
+        same = Message(payload=b"", publish_time_ms=1, producer_name="")
+        rows = Batch.gather([same] * 60_000).record_batch()
+        messages = stream_messages(SCHEMA, [rows], compression="zstd")
+        assert len(messages[1]) < 60_000
         (taken,) = take_all(messages)
         assert taken.data == rows.serialize().to_pybytes()
 
