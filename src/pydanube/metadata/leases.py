@@ -14,15 +14,22 @@ class LeaseTimer:
 
     Its time starts at the wall clock's, or at the latest instant the state knows if that is
     later, and then follows the monotonic clock: a jump of the wall clock ends no lease, and none
-    lives on through a restart because a clock was set back. Call `arm` whenever commands have
-    been applied.
+    lives on through a restart because a clock was set back. With `start_ms` its time starts there
+    instead. Call `arm` whenever commands have been applied.
     """
 
-    def __init__(self, clock: Clock, machine: StateMachine, expire: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        machine: StateMachine,
+        expire: Callable[[int], None],
+        start_ms: int | None = None,
+    ) -> None:
         self._clock = clock
         self._machine = machine
         self._expire = expire
-        self._start_ms = max(clock.now_ms(), machine.time_ms) - clock.monotonic_ms()
+        start_ms = max(clock.now_ms(), machine.time_ms) if start_ms is None else start_ms
+        self._start_ms = start_ms - clock.monotonic_ms()
         self._timer: Timer | None = None
         self._due_ms = 0
         self._closed = False

@@ -80,12 +80,12 @@ def read_log(data: bytes, start: int, path: str) -> LogContents:
     scan = FrameScan(data, start)
     commands = []
     for frame in scan:
-        _check_version(frame, path)
+        check_version(frame, path)
         if frame.kind == _COMMAND:
             commands.append(_decode_command(data, frame, path))
         elif frame.kind != _CLOSED:
             raise Corruption(_damage(path, frame.position, frame.kind, "holds a frame of kind"))
-    if scan.stop is not Stop.END and _was_synced(data, start, scan.at):
+    if scan.stop is not Stop.END and was_synced(data, start, scan.at):
         raise Corruption(
             f"{path} is damaged at position {start + scan.at} (byte {scan.at} of the file), and "
             f"frames behind it show that it had been written whole. {_NEXT_STEP}, or cut the file "
@@ -110,7 +110,7 @@ def read_snapshot_file(data: bytes, path: str) -> tuple[int, bytes]:
     header: _Header | None = None
     pieces = []
     for frame in scan:
-        _check_version(frame, path)
+        check_version(frame, path)
         payload = data[frame.start : frame.end]
         if frame.kind == _HEADER and header is None:
             header = _decode_header(payload, path)
@@ -124,7 +124,7 @@ def read_snapshot_file(data: bytes, path: str) -> tuple[int, bytes]:
     return header.log_position, state
 
 
-def _was_synced(data: bytes, start: int, bad_at: int) -> bool:
+def was_synced(data: bytes, start: int, bad_at: int) -> bool:
     """Tell whether a frame behind the bad place says that it had been synced before."""
     at = bad_at
     while (sighting := find_frame(data, start, at + 1)) is not None:
@@ -136,7 +136,8 @@ def _was_synced(data: bytes, start: int, bad_at: int) -> bool:
     return False
 
 
-def _check_version(frame: Frame, path: str) -> None:
+def check_version(frame: Frame, path: str) -> None:
+    """Refuse what a newer version has written."""
     if frame.version > FORMAT_VERSION:
         raise NotSupported(
             f"{path} was written by a newer PyDanube (format {frame.version}, this one reads "

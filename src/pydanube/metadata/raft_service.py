@@ -1,0 +1,130 @@
+"""What a node answers on its Raft port."""
+
+import asyncio
+from typing import Protocol
+
+from pydanube.errors import DanubeError
+from pydanube.metadata.member_changes import MemberChanges
+from pydanube.metadata.node import RaftNode
+from pydanube.metadata.raft.errors import NotLeader
+from pydanube.metadata.raft_calls import (
+    CHANGE,
+    MESSAGES,
+    NODE_INFO,
+    READ_INDEX,
+    SNAPSHOT,
+    WRITE,
+    ChangeMembers,
+    Failure,
+    Letters,
+    NodeInfo,
+    ReadAt,
+    SnapshotPiece,
+    Writes,
+    Written,
+    decode,
+    encode,
+    failure_of,
+)
+from pydanube.metadata.state_machine import Result
+from pydanube.metadata.transport import SnapshotPieces, Transport
+from pydanube.wire.calls import Call, CallRefused, HandlerTable, Reply, StatusCode
+
+
+class Proposer(Protocol):
+    """Who takes commands as the leader, and says who this node is."""
+
+    def propose_here(self, payload: bytes) -> asyncio.Future[tuple[int, Result | None]]:
+        """Append a command as the leader; NotLeader if another one leads."""
+
+    def node_info(self) -> NodeInfo:
+        """Return what other nodes may know of this one."""
+
+
+class RaftService:
+    """Translates calls of other nodes, hands them on, translates back."""
+
+    def __init__(
+        self, store: Proposer, node: RaftNode, transport: Transport, changes: MemberChanges
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._transport = transport
+        self._changes = changes
+        self._pieces = SnapshotPieces()
+
+    def add_to(self, table: HandlerTable) -> None:
+        """Serve all that nodes ask of each other."""
+        table.add_direct(MESSAGES, self._messages)
+        table.add_unary(SNAPSHOT, self._snapshot)
+        table.add_unary(NODE_INFO, self._node_info)
+        table.add_unary(WRITE, self._write)
+        table.add_unary(READ_INDEX, self._read_index)
+        table.add_unary(CHANGE, self._change)
+
+    def _messages(self, request: bytes, call: Call, reply: Reply) -> None:
+        try:
+            letters = decode(request, Letters)
+        except CallRefused as refused:
+            reply.refuse(refused.code, refused.text)
+            return
+        if letters.messages:
+            self._transport.meet(letters.messages[0].sender, letters.address)
+        self._node.receive(letters.messages)
+        reply.send(b"")
+
+    async def _snapshot(self, request: bytes, call: Call) -> bytes:
+        piece = decode(request, SnapshotPiece)
+        self._transport.meet(piece.sender, piece.address)
+        try:
+            message = self._pieces.add(piece)
+        except ValueError as error:
+            raise CallRefused(StatusCode.FAILED_PRECONDITION, str(error)) from error
+        if message is not None:
+            self._node.receive([message])
+        return b""
+
+    async def _node_info(self, request: bytes, call: Call) -> bytes:
+        return encode(self._store.node_info())
+
+    async def _write(self, request: bytes, call: Call) -> bytes:
+        writes = decode(request, Writes)
+        proposed: list[asyncio.Future[tuple[int, Result | None]] | Failure] = []
+        for command in writes.commands:
+            try:
+                proposed.append(self._store.propose_here(command))
+            except NotLeader as error:
+                if not proposed:
+                    return encode(Written(error.leader, 0, []))
+                proposed.append(failure_of(error))
+            except DanubeError as error:
+                proposed.append(failure_of(error))
+        outcomes = []
+        last = 0
+        for one in proposed:
+            index, outcome = (0, one) if isinstance(one, Failure) else await _outcome(one)
+            last = max(last, index)
+            outcomes.append(outcome)
+        return encode(Written(None, last, outcomes))
+
+    async def _read_index(self, request: bytes, call: Call) -> bytes:
+        try:
+            return encode(ReadAt(None, await self._node.read_index()))
+        except NotLeader as error:
+            return encode(ReadAt(error.leader, 0))
+        except DanubeError as error:
+            raise CallRefused(StatusCode.UNAVAILABLE, str(error)) from error
+
+    async def _change(self, request: bytes, call: Call) -> bytes:
+        return encode(await self._changes.change_here(decode(request, ChangeMembers)))
+
+
+async def _outcome(
+    proposed: asyncio.Future[tuple[int, Result | None]],
+) -> tuple[int, Result | Failure]:
+    try:
+        index, result = await proposed
+    except DanubeError as error:
+        return 0, failure_of(error)
+    assert result is not None, "a command has a result"
+    return index, result

@@ -1,0 +1,369 @@
+"""The metadata of a cluster: agreed on by Raft, held by every node."""
+
+import asyncio
+from contextlib import suppress
+from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+from typing_extensions import override
+
+from pydanube.errors import DanubeError, Unavailable
+from pydanube.metadata.commands import (
+    Command,
+    ExpireLeases,
+    GrantLease,
+    RenewLease,
+    decode_command,
+    encode_command,
+)
+from pydanube.metadata.forwarding import Forwarding
+from pydanube.metadata.founding import founding_membership
+from pydanube.metadata.leases import LeaseTimer
+from pydanube.metadata.local_import import local_state
+from pydanube.metadata.machine_store import MachineStore
+from pydanube.metadata.member_changes import MemberChanges
+from pydanube.metadata.node import NodeSettings, RaftNode, Replicated
+from pydanube.metadata.raft.entries import EntryKind, LogEntry, Stored, founded, nothing_stored
+from pydanube.metadata.raft.membership import Membership
+from pydanube.metadata.raft_calls import NodeInfo
+from pydanube.metadata.raft_disk import RaftDisk
+from pydanube.metadata.raft_service import RaftService
+from pydanube.metadata.state_machine import Result, StateMachine
+from pydanube.metadata.transport import Connect, Transport
+from pydanube.metadata.watches import Watches, WatchLimits
+from pydanube.observability.logging import get_logger
+from pydanube.runtime.clock import Clock
+from pydanube.runtime.files import Files
+from pydanube.runtime.machine import Machine
+from pydanube.runtime.tasks import TaskScope
+from pydanube.wire.calls import Engine, HandlerTable, Server
+
+NODE_IDS = 2**53 - 1
+HAND_OVER_SECONDS = 1.0
+STOP_GRACE_SECONDS = 0.5
+
+_log = get_logger(__name__)
+
+
+class RaftPlace(Struct, frozen=True, kw_only=True):
+    """Where a node lives: its directory, its port, and how the others reach it."""
+
+    directory: str
+    host: str
+    port: int
+    address: str
+    """host:port, as the other nodes know it."""
+    seed_nodes: tuple[str, ...] = ()
+    """Addresses of all founders, this one included; empty: the node is alone."""
+    join: bool = False
+    """Wait to be added to a cluster, and found none."""
+
+
+class RaftStatus(Struct, frozen=True, kw_only=True):
+    """What a node knows of its cluster."""
+
+    node: int
+    leader: int
+    """0 while nobody is known to lead."""
+    term: int
+    applied: int
+    committed: int
+    membership: Membership
+
+
+class RaftStore(MachineStore, Replicated):
+    """Writes are agreed on by a majority, then applied by every node; any node takes them.
+
+    A write returns once a majority has synced it and this node has applied it: whoever wrote
+    through this node reads it here. Other nodes may still read the state before; `read_barrier`
+    waits until this one has all that was acknowledged anywhere. A write that ends in Unavailable
+    may happen yet. Leases are counted by the leader: their time stands still while nobody leads.
+    After a failed write or sync the node takes no part any more, until it is opened again.
+    """
+
+    def __init__(
+        self, clock: Clock, machine: StateMachine, watches: Watches, disk: RaftDisk
+    ) -> None:
+        super().__init__(clock, machine, watches)
+        self._lease_timer.close()
+        self._clock = clock
+        self._disk = disk
+        self._leading = False
+        self._closing = False
+        self._node: RaftNode
+        self._transport: Transport
+        self._forwarding: Forwarding
+        self._changes: MemberChanges
+        self._server: Server | None = None
+        self._place: RaftPlace
+
+    @classmethod
+    async def open(
+        cls,
+        machine: Machine,
+        tasks: TaskScope,
+        engine: Engine,
+        connect: Connect,
+        place: RaftPlace,
+        *,
+        settings: NodeSettings | None = None,
+        watch_limits: WatchLimits | None = None,
+    ) -> Self:
+        """Open the node and begin to serve its port; `wait_until_ready` tells when it is in order.
+
+        Corruption if stored bytes are damaged or missing, InvalidRequest if the directory is
+        somebody else's, NotSupported if a newer version wrote it, Conflict if another process
+        uses it, Unavailable if the disk fails or the port is taken.
+        """
+        try:
+            disk = await RaftDisk.open(machine.files, place.directory)
+            try:
+                stored, node = await _first_or_found(machine, disk, place)
+                state = StateMachine()
+                state.restore(stored.snapshot.state)
+                await disk.begin(node, stored)
+                watches = Watches(state.revision, watch_limits or WatchLimits())
+                store = cls(machine.clock, state, watches, disk)
+                store._place = place
+                store._assemble(machine, tasks, connect, stored, settings or NodeSettings())
+                await store._serve(engine, tasks)
+            except BaseException:
+                await disk.release()
+                raise
+        except OSError as error:
+            raise Unavailable(f"cannot open the metadata in {place.directory}: {error}") from error
+        return store
+
+    def _assemble(
+        self,
+        machine: Machine,
+        tasks: TaskScope,
+        connect: Connect,
+        stored: Stored,
+        settings: NodeSettings,
+    ) -> None:
+        self._transport = Transport(
+            machine.clock, tasks, connect, lambda node: self._node.report_lost(node)
+        )
+        self._transport.address = self._place.address
+        self._node = RaftNode(
+            self._disk,
+            stored,
+            machine.clock,
+            machine.randomness,
+            self._transport,
+            self,
+            settings,
+        )
+        self._forwarding = Forwarding(
+            machine.clock, self._node, self._transport, self.propose_here, settings.write_ms_max
+        )
+        self._changes = MemberChanges(machine.clock, self._node, self._transport)
+
+    async def _serve(self, engine: Engine, tasks: TaskScope) -> None:
+        table = HandlerTable()
+        RaftService(self, self._node, self._transport, self._changes).add_to(table)
+        self._server = await engine.serve(table, self._place.host, self._place.port)
+        tasks.start(self._node.run(), f"metadata node {self._node.node}")
+        tasks.start(self._forwarding.run(), "metadata writes to the leader")
+        tasks.start(self._forwarding.sweep(), "metadata writes in time")
+        tasks.start(self._settle_in(), "metadata founding")
+        self._node.start_ticking()
+
+    async def _settle_in(self) -> None:
+        """Found a cluster with the others if that is due, and keep one's address known."""
+        if self._place.seed_nodes and not self._place.join:
+            membership = await founding_membership(
+                self._clock, self.node_info, self._transport, self._place
+            )
+            if membership is not None:
+                self._node.found(membership)
+        try:
+            await self.wait_until_ready()
+        except Unavailable:
+            return  # Closed, or stopped, before it was of any use.
+        present = self._node.raft.membership.address_of(self._node.node)
+        if present is not None and present != self._place.address:
+            with suppress(DanubeError):
+                await self._changes.change("add", self._node.node, self._place.address)
+
+    # What brokers and operators ask.
+
+    @property
+    def node(self) -> int:
+        """This node's number, which is the broker's too."""
+        return self._node.node
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads and knows all that earlier leaders have committed."""
+        return self._leading
+
+    @property
+    def failure(self) -> Unavailable | None:
+        """Why this node takes no part any more, None while all is well; for health checks."""
+        return self._node.failure
+
+    def status(self) -> RaftStatus:
+        """Return what this node knows of its cluster."""
+        raft = self._node.raft
+        return RaftStatus(
+            node=self._node.node,
+            leader=raft.leader,
+            term=raft.term,
+            applied=raft.log.applied,
+            committed=raft.log.committed,
+            membership=raft.membership,
+        )
+
+    def node_info(self) -> NodeInfo:
+        """Return what other nodes may know of this one."""
+        raft = self._node.raft
+        return NodeInfo(
+            self._node.node, self._place.address, raft.term, raft.leader, raft.membership
+        )
+
+    async def wait_until_ready(self) -> None:
+        """Wait until this node has a leader and everything acknowledged so far."""
+        while True:
+            if self._closing:
+                raise Unavailable("the metadata store is closed")
+            if self._node.failure is not None:
+                raise Unavailable(str(self._node.failure))
+            with suppress(Unavailable):
+                await self._forwarding.read_barrier()
+                return
+
+    async def read_barrier(self) -> None:
+        """Return when reads from here see every write that was acknowledged before the call.
+
+        Unavailable if no majority confirms that in time.
+        """
+        await self._forwarding.read_barrier()
+
+    async def add_member(self, node: int, address: str) -> Membership:
+        """Let a node learn; returns once it has caught up. A member is given the new address."""
+        return await self._changes.change("add", node, address)
+
+    async def promote(self, node: int) -> Membership:
+        """Make a learner a voter; Conflict if it has not caught up."""
+        return await self._changes.change("promote", node, "")
+
+    async def remove_member(self, node: int) -> Membership:
+        """Take a node out of the cluster; a leader hands over first."""
+        return await self._changes.change("remove", node, "")
+
+    async def transfer_leadership(self, node: int) -> Membership:
+        """Let another voter lead; returns once it does."""
+        return await self._changes.change("transfer", node, "")
+
+    @override
+    async def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            await self._forwarding.finish()
+            await self._node.finish()
+            if self._node.failure is None:
+                await self._changes.hand_over(HAND_OVER_SECONDS)
+        finally:
+            self._lease_timer.close()
+            await self._forwarding.close()
+            await self._node.close()
+            self._watches.end(None)
+            await self._transport.close()
+            if self._server is not None:
+                await self._server.stop(STOP_GRACE_SECONDS)
+            if self._node.failure is None:
+                # The mark only helps the next start to tell damage; a full disk may go without.
+                with suppress(OSError):
+                    await self._disk.close_in_order()
+            await self._disk.release()
+
+    # Writing.
+
+    @override
+    async def _propose(self, command: Command) -> Result:
+        if self._closing:
+            raise Unavailable("the metadata store is closed")
+        return await self._forwarding.write(encode_command(command))
+
+    def propose_here(self, payload: bytes) -> asyncio.Future[tuple[int, Result | None]]:
+        """Append a command as the leader; NotLeader if another one leads."""
+        command = decode_command(payload)
+        if isinstance(command, GrantLease | RenewLease):
+            # Only the leader counts time, so that clocks of others do not matter.
+            payload = encode_command(replace(command, now_ms=self._now_ms()))
+        return self._node.propose(payload)
+
+    def _now_ms(self) -> int:
+        return self._lease_timer.now_ms() if self._leading else self._machine.time_ms
+
+    @override
+    def _propose_expiry(self, now_ms: int) -> None:
+        if self._leading and not self._closing:
+            with suppress(DanubeError):
+                outcome = self._node.propose(encode_command(ExpireLeases(now_ms)))
+                outcome.add_done_callback(_forget)
+
+    # What the node calls.
+
+    @override
+    def apply_entry(self, entry: LogEntry) -> Result | None:
+        if entry.kind is not EntryKind.COMMAND:
+            return None
+        return self._apply(decode_command(entry.data))
+
+    @override
+    def restore_state(self, state: bytes) -> None:
+        self._machine.restore(state)
+        self._watches.compact(self._machine.revision)
+
+    @override
+    def capture_state(self) -> bytes:
+        return self._machine.snapshot()
+
+    @override
+    def group_applied(self) -> None:
+        if self._leading:
+            self._applied()
+
+    @override
+    def leading_changed(self, leading: bool) -> None:
+        self._leading = leading
+        self._lease_timer.close()
+        if leading:
+            start_ms = self._machine.time_ms
+            self._lease_timer = LeaseTimer(
+                self._clock, self._machine, self._propose_expiry, start_ms
+            )
+            self._lease_timer.arm()
+
+    @override
+    def stopped(self, failure: Unavailable) -> None:
+        self._lease_timer.close()
+        self._watches.end(failure)
+
+
+async def _first_or_found(machine: Machine, disk: RaftDisk, place: RaftPlace) -> tuple[Stored, int]:
+    """Return what the node starts with, and its number."""
+    found = disk.found
+    node = found.node or 1 + machine.randomness.below(NODE_IDS)
+    if found.stored is not None:
+        return found.stored, node
+    state = await _initial_state(machine.files, place.directory)
+    if place.seed_nodes or place.join:
+        return nothing_stored(state), node
+    return founded(Membership({node: place.address}, {}), state), node
+
+
+async def _initial_state(files: Files, directory: str) -> bytes:
+    return await local_state(files, directory) or StateMachine().snapshot()
+
+
+def _forget(outcome: asyncio.Future[tuple[int, Result | None]]) -> None:
+    """Nobody waits for it, and the lease timer tries again."""
+    if not outcome.cancelled():
+        outcome.exception()
