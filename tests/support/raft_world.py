@@ -390,8 +390,9 @@ class RaftWorld:
         if not running:
             return
         self.counts["pauses"] += 1
-        machine = self.random.choice(running)
-        length = self.random.uniform(20, 500)
+        leader = self._leader()
+        machine = leader if leader and self.random.random() < 0.6 else self.random.choice(running)
+        length = self.random.uniform(20, 700)
         machine.paused_until = self.now + length
         life = machine.life
 
@@ -405,10 +406,12 @@ class RaftWorld:
         self.later(length, resume)
 
     def _release_held(self, machine: RaftMachine) -> None:
+        """Let what came during a pause come in little by little: the node may act before."""
         held, machine.held = machine.held, []
+        start = self.random.choice([0.0, 40.0])
         for message in held:
-            if machine.alive:
-                machine.receive(message)
+            delay = start + self.random.expovariate(1 / self.delay_ms)
+            self.later(delay, lambda message=message: self._deliver(message))
 
     def _transfer(self) -> None:
         leader = self._leader()

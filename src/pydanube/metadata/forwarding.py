@@ -69,6 +69,8 @@ class Forwarding:
         """Return a command's result once it is applied on this node."""
         if self._node.failure is not None:
             raise Unavailable(str(self._node.failure))
+        if self._closed:
+            raise Unavailable("the metadata store is closed")
         if self._node.raft.is_leader and not self._waiting:
             try:
                 _, result = await self._propose_here(payload)
@@ -94,14 +96,17 @@ class Forwarding:
 
     async def run(self) -> None:
         """Send what waits, batch by batch, until closed."""
-        while not self._closed:
-            batch = self._take()
-            if not batch:
-                self._wakeup.clear()
-                await self._wakeup.wait()
-            elif not await self._send(batch):
-                self._waiting.extendleft(reversed(batch))
-                await self._clock.sleep(AGAIN_SECONDS)
+        try:
+            while not self._closed:
+                batch = self._take()
+                if not batch:
+                    self._wakeup.clear()
+                    await self._wakeup.wait()
+                elif not await self._send(batch):
+                    self._waiting.extendleft(reversed(batch))
+                    await self._clock.sleep(AGAIN_SECONDS)
+        finally:
+            self.stop("the metadata store is closed")
 
     async def sweep(self) -> None:
         """Tell those who have waited too long, until closed."""
@@ -131,10 +136,14 @@ class Forwarding:
 
     async def close(self) -> None:
         """Send no more."""
+        self.stop("the metadata store is closed")
+
+    def stop(self, reason: str) -> None:
+        """Send no more, and tell those who wait."""
         self._closed = True
         self._wakeup.set()
         for ask in list(self._unanswered):
-            _fail(ask, Unavailable("the metadata store is closed"))
+            _fail(ask, Unavailable(reason))
 
     def _take(self) -> list[_Ask]:
         batch: list[_Ask] = []

@@ -344,6 +344,7 @@ class RaftStore(MachineStore, Replicated):
     @override
     def stopped(self, failure: Unavailable) -> None:
         self._lease_timer.close()
+        self._forwarding.stop(str(failure))
         self._watches.end(failure)
 
 
