@@ -1,5 +1,6 @@
 """Apache Kafka 4 in KRaft mode, through confluent-kafka."""
 
+import asyncio
 import subprocess
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from pydanube.bench.servers import ServerProcess, free_ports
 from pydanube.errors import NotSupported
 
 FETCH = 500
+POLL_SECONDS = 0.0002
 FSYNC = {"flush": "before reply (flush.messages=1)", "default": "by the operating system"}
 SETTINGS = """
 process.roles=broker,controller
@@ -133,8 +135,16 @@ class KafkaLink:
         raise NotSupported("librdkafka makes its batches itself")
 
     async def send(self, payload: bytes) -> None:
-        self._producer.produce(self._topic, payload, on_delivery=self._reported)
-        self._wait(self._delivered + 1)
+        delivered: list[object] = []
+
+        def reported(error: KafkaError | None, message: object) -> None:
+            self._reported(error, message)
+            delivered.append(message)
+
+        self._producer.produce(self._topic, payload, on_delivery=reported)
+        while not delivered:
+            self._producer.poll(0)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def consume(self, handle: Handle) -> None:
         goes_on = True
