@@ -30,6 +30,8 @@ class FakePuts:
         """Rows of every batch that was stored."""
         self.streams = 0
         self.open_streams = 0
+        self.answer_seconds = 0.0
+        """How long each batch takes; meanwhile more of them arrive."""
         self.troubles: deque[str | None] = deque()
         """refuse: nothing stored. lose: stored, the answer lost. hang: neither."""
         self._last: dict[tuple[str, int | None], int] = {}
@@ -39,9 +41,16 @@ class FakePuts:
         self.open_streams += 1
         command: PublishCommand | None = None
         previous: int | None = None
-        try:
+        arrived: asyncio.Queue[Body] = asyncio.Queue()
+
+        async def listen() -> None:
             async for request in requests:
-                data = read_flight_data(whole(request))
+                arrived.put_nowait(request)
+
+        listening = asyncio.create_task(listen())
+        try:
+            while True:
+                data = read_flight_data(whole(await arrived.get()))
                 if data.descriptor is not None:
                     text = read_descriptor(data.descriptor).command
                     command = decode(PublishCommand, text, "a command")
@@ -57,6 +66,8 @@ class FakePuts:
                 answer = PutAnswer(result="applied", rows=len(payloads), offset=offset)
                 yield write_put_result(encode(answer))
         finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
             self.open_streams -= 1
 
     async def _take(
@@ -66,6 +77,7 @@ class FakePuts:
         first: int | None,
         previous: int | None,
     ) -> int | None:
+        await asyncio.sleep(self.answer_seconds)
         trouble = self.troubles.popleft() if self.troubles else None
         if trouble == "hang":
             await asyncio.Event().wait()

@@ -36,10 +36,14 @@ def test_what_is_sent_in_one_turn_is_one_batch_and_each_message_knows_its_offset
     with_client(test)
 
 
+@pytest.mark.parametrize("answer_seconds", [0.0, 0.1])
 @pytest.mark.parametrize("trouble", ["refuse", "lose"])
-def test_whatever_happens_to_answers_everything_is_stored_once_and_in_order(trouble: str) -> None:
+def test_whatever_happens_to_answers_everything_is_stored_once_and_in_order(
+    trouble: str, answer_seconds: float
+) -> None:
     async def test(client: Client, cluster: FakeBrokers) -> None:
         puts = batches_of(cluster)
+        puts.answer_seconds = answer_seconds
         async with client.producer(TOPIC) as producer:
             answers = []
             for turn in range(20):
