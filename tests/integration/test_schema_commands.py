@@ -72,12 +72,13 @@ def test_a_tour_through_the_verbs_of_operators(broker: Broker, files: dict[str, 
     assert schemas("versions", "orders")[0]["created_by"] == "anne"
     found = schemas("get", "--id", "1", "--version", "1")
     assert (found["subject"], found["tags"]) == ("orders", ["a"])
+    assert found["definition"] == ORDER.decode()
     assert schemas("get", "--subject", "orders", program=danube_admin)["version"] == 2
     (listed,) = schemas("list-subjects")
     assert (listed["subject"], listed["latest_version"]) == ("orders", 2)
     difference = schemas("diff", "orders")
     assert (difference["from_version"], difference["to_version"]) == (1, 2)
-    assert any("note" in change for change in difference["changes"])
+    assert [each["place"] for each in difference["changes"]] == ["note"]
     assert difference["new_cannot_read_old"] == []
     schemas("set-compatibility", "orders", "--mode", "full")
     assert schemas("get-compatibility", "orders")["compatibility_mode"] == "full"

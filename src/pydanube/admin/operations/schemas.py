@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from pydanube.client.schema_calls import (
     CompatibilityReport,
@@ -17,6 +17,8 @@ from pydanube.runtime.protobuf_compiler import ProcessProtobufCompiler
 from pydanube.schemas.catalog import load_format
 from pydanube.schemas.compatibility import compatibility, difference
 from pydanube.schemas.format import Schema, SchemaTools
+
+_ROOT = "(root)"
 
 
 class SchemaChange(Struct, frozen=True, kw_only=True):
@@ -34,15 +36,48 @@ class CompatibilityOf(Struct, frozen=True, kw_only=True):
     compatibility_mode: str
 
 
+class ShownSchema(Struct, frozen=True, kw_only=True):
+    """One schema, for people and programs to read."""
+
+    subject: str
+    schema_id: int
+    version: int
+    schema_type: str
+    definition: str
+    """As it was registered; bytes that are no text are written out as \\xff."""
+    fingerprint: str
+    compatibility_mode: str
+    description: str
+    tags: list[str]
+    created_at: int
+    created_by: str
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """One thing that changed; its place is a path of field names."""
+
+    place: str
+    change: str
+
+
+class Obstacle(Struct, frozen=True, kw_only=True):
+    """One reason why a reader cannot read what a writer writes."""
+
+    place: str
+    rule: str
+    writer: str
+    reader: str
+
+
 class SchemaDifference(Struct, frozen=True, kw_only=True):
     """What changed between two versions, and what that means for readers."""
 
     subject: str
     from_version: int
     to_version: int
-    changes: list[str]
-    new_cannot_read_old: list[str]
-    old_cannot_read_new: list[str]
+    changes: list[Difference]
+    new_cannot_read_old: list[Obstacle]
+    old_cannot_read_new: list[Obstacle]
 
 
 class Registry(Protocol):
@@ -119,8 +154,16 @@ class SchemaOperations:
         subject: str | None = None,
         schema_id: int | None = None,
         version: int | None = None,
-    ) -> SchemaVersion:
+    ) -> ShownSchema:
         """Return a version, the latest if none is named, by subject or by id."""
+        found = await self._find(subject, schema_id, version)
+        fields = structs.asdict(found)
+        fields["definition"] = found.definition.decode(errors="backslashreplace")
+        return ShownSchema(**fields)
+
+    async def _find(
+        self, subject: str | None, schema_id: int | None, version: int | None
+    ) -> SchemaVersion:
         if (subject is None) == (schema_id is None):
             raise InvalidRequest("name either a subject or an id")
         if schema_id is not None:
@@ -180,16 +223,31 @@ class SchemaOperations:
             if not earlier:
                 raise NotFound(f"{subject} has no version before {to_version} to compare it with")
             from_version = earlier[-1]
-        old = _parse(await self.get(subject=subject, version=from_version))
-        new = _parse(await self.get(subject=subject, version=to_version))
+        old = _parse(await self._find(subject, None, from_version))
+        new = _parse(await self._find(subject, None, to_version))
         return SchemaDifference(
             subject=subject,
             from_version=from_version,
             to_version=to_version,
-            changes=[str(each) for each in difference(old, new)],
-            new_cannot_read_old=[str(each) for each in compatibility(old, new)],
-            old_cannot_read_new=[str(each) for each in compatibility(new, old)],
+            changes=[
+                Difference(place=each.path or _ROOT, change=each.what)
+                for each in difference(old, new)
+            ],
+            new_cannot_read_old=_obstacles(writer=old, reader=new),
+            old_cannot_read_new=_obstacles(writer=new, reader=old),
         )
+
+
+def _obstacles(*, writer: Schema, reader: Schema) -> list[Obstacle]:
+    return [
+        Obstacle(
+            place=each.path or _ROOT,
+            rule=each.rule,
+            writer=each.writer_side,
+            reader=each.reader_side,
+        )
+        for each in compatibility(writer, reader)
+    ]
 
 
 def _parse(version: SchemaVersion) -> Schema:
