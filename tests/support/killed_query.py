@@ -51,9 +51,8 @@ class KillingSource(DefaultSource):
         return KillingWriter.of(self.options, schema, overwrite=overwrite, default_url="")
 
     def streamReader(self, schema: Any) -> Any:
-        return KillingReader(
-            read_options(self.options, streaming=True, now_ms=0), arrow_schema(schema)
-        )
+        options = read_options(self.options, streaming=True, now_ms=0)
+        return KillingReader(options, arrow_schema(schema, options))
 
 
 def kill_at(number: int) -> Any:

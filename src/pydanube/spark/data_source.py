@@ -11,8 +11,11 @@ from pyspark.sql.types import StructType
 from pydanube.errors import InvalidRequest
 from pydanube.runtime.blocking import environment
 from pydanube.runtime.clock import SystemClock
+from pydanube.spark.brokers import brokers_of
 from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, ReadOptions, read_options
+from pydanube.spark.registry import ReaderSchema, reader_schema
 from pydanube.spark.source.rows import COLUMNS, check_columns
+from pydanube.spark.source.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
@@ -22,8 +25,13 @@ def schema_of(options: Mapping[str, str]) -> str:
     """Return the columns of a read as Spark writes them."""
     # Whether a stream or a batch is asked for is not known yet; both know the same columns.
     given = _read_options(options, streaming=False)
-    names = check_columns(given.columns or tuple(COLUMNS), "option columns")
-    return ", ".join(f"{name} {COLUMNS[name]}" for name in names)
+    kinds = dict(COLUMNS)
+    reader = _reader_schema(given)
+    if reader is not None:
+        kinds |= {"value": reader.schema().spark_ddl(), "decode_error": "string"}
+    names = given.columns or tuple(kinds)
+    check_columns(names, "option columns", decoded=reader is not None)
+    return ", ".join(f"{name} {kinds[name]}" for name in names)
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
@@ -32,14 +40,23 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
 
     given = _read_options(options, streaming=False)
     kind = FilteringBatchReader if given.pushdown else BatchReader
-    return kind(given, arrow_schema(schema))
+    return kind(given, arrow_schema(schema, given), _reader_schema(given))
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """Return what follows topics."""
     from pydanube.spark.source.stream_reader import StreamReader
 
-    return StreamReader(_read_options(options, streaming=True), arrow_schema(schema))
+    given = _read_options(options, streaming=True)
+    return StreamReader(given, arrow_schema(schema, given), _reader_schema(given))
+
+
+def _reader_schema(options: ReadOptions) -> ReaderSchema | None:
+    if options.decode == "raw":
+        return None
+    topics = Topics(brokers_of(options.access), options.selection)
+    topics.discover()
+    return reader_schema(options.access, topics.bases, options.schema_version)
 
 
 def batch_writer(
@@ -60,14 +77,15 @@ def stream_writer(
     return StreamWriter.of(options, schema, overwrite=overwrite, default_url=_default_url())
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
     """Return Spark's schema as the batches must have it; refuse columns that no message has."""
-    check_columns(schema.fieldNames(), "the schema")
+    check_columns(schema.fieldNames(), "the schema", decoded=options.decode == "schema")
     for field in schema.fields:
         kind = field.dataType.simpleString()
-        if kind != COLUMNS[field.name]:
+        expected = COLUMNS.get(field.name, kind)
+        if kind != expected:
             raise InvalidRequest(
-                f"the schema says {field.name} {kind}; it is {field.name} {COLUMNS[field.name]}"
+                f"the schema says {field.name} {kind}; it is {field.name} {expected}"
             )
     return to_arrow_schema(schema, timezone="UTC")
 

@@ -19,7 +19,7 @@ from tests.support.spark_topics import (
     numbers_of,
 )
 
-QUERY_SECONDS_MAX = 120
+QUERY_SECONDS_MAX = 240
 
 
 def load(spark: Any, broker: Any, **options: object) -> Any:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -10,6 +9,7 @@ from msgspec import Struct
 from pydanube.errors import InvalidRequest
 from pydanube.model.hashing import fnv1a_64
 from pydanube.spark.options import WriteOptions
+from pydanube.spark.sink.encoding import Encode, json_payloads
 
 MESSAGE_COLUMNS = {
     "publish_time": ("timestamp",),
@@ -80,11 +80,13 @@ def _check_payload(named: dict[str, str], others: list[str]) -> None:
         )
 
 
-def messages_of(rows: pa.RecordBatch, columns: FrameColumns) -> pa.RecordBatch:
+def messages_of(
+    rows: pa.RecordBatch, columns: FrameColumns, encode: Encode = json_payloads
+) -> pa.RecordBatch:
     """Return the columns of messages, under their own names."""
     found = {name: rows.column(name) for name in columns.message}
     if columns.record:
-        found["payload"] = json_payloads(rows.select(list(columns.record)))
+        found["payload"] = encode(rows.select(list(columns.record)))
     payload = found["payload"]
     if payload.null_count:
         raise InvalidRequest(
@@ -93,12 +95,6 @@ def messages_of(rows: pa.RecordBatch, columns: FrameColumns) -> pa.RecordBatch:
     if pa.types.is_string(payload.type):
         found["payload"] = payload.cast(pa.binary())
     return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
-
-
-def json_payloads(rows: pa.RecordBatch) -> pa.Array:
-    """Return every row as a JSON object."""
-    encoder = msgspec.json.Encoder()
-    return pa.array([encoder.encode(row) for row in rows.to_pylist()], pa.binary())
 
 
 def split_by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -1,16 +1,19 @@
 """What a writing task does: turn its rows into numbered messages and publish them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from pydanube.client.schema_calls import SchemaVersion
 from pydanube.errors import InvalidRequest, NotFound
 from pydanube.model.names import check_client_name, check_topic_name
 from pydanube.runtime.clock import SystemClock
 from pydanube.spark.brokers import Brokers, brokers_of
 from pydanube.spark.options import WriteOptions
+from pydanube.spark.registry import latest_schema
+from pydanube.spark.sink.encoding import Encode, avro_payloads, json_payloads
 from pydanube.spark.sink.frames import (
     Chunker,
     FrameColumns,
@@ -47,6 +50,12 @@ class WritingTask:
         self._partitions: dict[str, list[str]] = {}
         self._flows: dict[tuple[str, str], _Flow] = {}
         self._rows = 0
+        self._written_by: SchemaVersion | None = None
+        self._encode: Encode = json_payloads
+        if options.encode == "avro":
+            assert options.schema_subject is not None, "options were checked"
+            self._written_by = latest_schema(options.access, options.schema_subject)
+            self._encode = avro_payloads(self._written_by.definition)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> TaskResult:
         """Publish everything; returns once all of it is durable."""
@@ -121,6 +130,21 @@ class WritingTask:
             self._partitions[topic] = known
         return known
 
+    def _messages(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of messages; encoded ones name their schema."""
+        messages = messages_of(rows, self._columns, self._encode)
+        if self._written_by is None:
+            return messages
+        named = {
+            "schema_id": self._written_by.schema_id,
+            "schema_version": self._written_by.version,
+        }
+        for name, number in named.items():
+            if name not in messages.schema.names:
+                column = pa.repeat(pa.scalar(number, pa.int64()), messages.num_rows)
+                messages = messages.append_column(name, column)
+        return messages
+
     def _flow(self, physical: str, producer: str) -> "_Flow":
         flow = self._flows.get((physical, producer))
         if flow is None:
@@ -129,9 +153,8 @@ class WritingTask:
             publisher = TopicPublisher(
                 self._brokers, command, self._options.in_flight, SystemClock().now_ms
             )
-            flow = _Flow(
-                publisher, self._options, self._columns, self._identity if numbered else None
-            )
+            identity = self._identity if numbered else None
+            flow = _Flow(publisher, self._options, self._messages, identity)
             self._flows[physical, producer] = flow
         return flow
 
@@ -143,19 +166,19 @@ class _Flow:
         self,
         publisher: TopicPublisher,
         options: WriteOptions,
-        columns: FrameColumns,
+        messages: Callable[[pa.RecordBatch], pa.RecordBatch],
         identity: TaskIdentity | None,
     ) -> None:
         self.publisher = publisher
         self._options = options
-        self._columns = columns
+        self._messages = messages
         self._identity = identity
         self._chunker = Chunker(options.batch_rows, options.batch_bytes)
         self._count = 0
         self._last: int | None = None
 
     def take(self, rows: pa.RecordBatch) -> None:
-        messages = messages_of(rows, self._columns)
+        messages = self._messages(rows)
         numbers = self._numbers(rows)
         if numbers is not None:
             messages = messages.append_column(_SEQUENCE, numbers)

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from pydanube.spark.brokers import brokers_of
 from pydanube.spark.options import ReadOptions
+from pydanube.spark.registry import ReaderSchema
 from pydanube.spark.source.conditions import (
     Condition,
     Operator,
@@ -121,9 +122,12 @@ def _ends(
 class BatchReader(DataSourceReader):
     """Fixes what is read when it is planned; reads exactly that, whatever is published later."""
 
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: pa.Schema, reader: ReaderSchema | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._reader = reader
         self._conditions: list[Condition] = []
 
     @override
@@ -146,7 +150,9 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskPartition):
             return iter(())  # Spark's stand-in where there is nothing to read.
-        return read_task(self._options, partition.task, self._schema, self._conditions)
+        return read_task(
+            self._options, partition.task, self._schema, self._conditions, self._reader
+        )
 
 
 class FilteringBatchReader(BatchReader):

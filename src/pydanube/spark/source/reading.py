@@ -14,9 +14,17 @@ from pydanube.errors import Corruption, DanubeError, InvalidRequest, NotFound, U
 from pydanube.spark.brokers import Brokers, brokers_of
 from pydanube.spark.errors import DataLoss
 from pydanube.spark.options import ReadOptions, Selection
+from pydanube.spark.registry import ReaderSchema, writer_schema
 from pydanube.spark.source.conditions import Condition, expression_of, time_bounds
+from pydanube.spark.source.decoding import PayloadDecoder, fit
 from pydanube.spark.source.planning import Piece
-from pydanube.spark.source.rows import Place, gather, stored_columns, to_rows
+from pydanube.spark.source.rows import (
+    DECODED_COLUMNS,
+    Place,
+    gather,
+    stored_columns,
+    to_rows,
+)
 from pydanube.spark.source.segment_files import ANY_TIME, SegmentFiles, TimeBounds
 from pydanube.spark.source.topics import Topics
 from pydanube.storage.config import Durable
@@ -174,16 +182,52 @@ def read_task(
     task: PieceTask,
     schema: pa.Schema,
     conditions: Sequence[Condition] = (),
+    reader: ReaderSchema | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task as Spark wants them, those alone that meet all conditions."""
     place = Place.of(task.piece.topic)
-    times = time_bounds(conditions)
-    reader = PieceReader(options, task, stored_columns(schema.names), times)
+    decoder = _decoder(options, reader) if reader is not None else None
+    plain = _plain_schema(schema) if decoder is not None else schema
+    pieces = PieceReader(options, task, stored_columns(plain.names), time_bounds(conditions))
     expression = expression_of(conditions, schema)
 
     def converted() -> Iterator[pa.RecordBatch]:
-        for first, batch in reader.rows():
-            rows = to_rows(batch, first, place, schema)
-            yield rows if expression is None else rows.filter(expression)
+        for first, batch in pieces.rows():
+            rows = to_rows(batch, first, place, plain)
+            if expression is not None:
+                rows = rows.filter(expression)
+            yield rows if decoder is None else _with_values(rows, first, decoder, schema)
 
     return gather(converted())
+
+
+def _decoder(options: ReadOptions, reader: ReaderSchema) -> PayloadDecoder:
+    return PayloadDecoder(
+        reader,
+        lambda schema_id, version: writer_schema(options.access, schema_id, version),
+        strict=options.on_decode_error == "fail",
+    )
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns to read for rows with decoded values."""
+    kept = [field for field in schema if field.name not in DECODED_COLUMNS]
+    names = {field.name for field in kept}
+    return pa.schema([*kept, *(field for field in _NEEDED if field.name not in names)])
+
+
+_NEEDED = pa.schema(
+    [("payload", pa.binary()), ("schema_id", pa.int64()), ("schema_version", pa.int32())]
+)
+
+
+def _with_values(
+    rows: pa.RecordBatch, first: int, decoder: PayloadDecoder, schema: pa.Schema
+) -> pa.RecordBatch:
+    values, errors = decoder.decode(rows, first)
+    made = {"value": values, "decode_error": errors}
+    columns = [
+        fit(made[field.name], field.type) if field.name in made else rows.column(field.name)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -44,13 +44,15 @@ class Place(Struct, frozen=True, kw_only=True):
         return cls(topic=base, partition=number)
 
 
-def check_columns(names: Sequence[str], option: str) -> tuple[str, ...]:
+def check_columns(names: Sequence[str], option: str, *, decoded: bool = False) -> tuple[str, ...]:
     """Return names of columns that exist, once each."""
-    unknown = [name for name in names if name not in COLUMNS]
+    known = (*COLUMNS, *DECODED_COLUMNS) if decoded else tuple(COLUMNS)
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise InvalidRequest(
             f"{option} names {', '.join(unknown)}, which no message has; there are "
-            f"{', '.join(COLUMNS)}"
+            f"{', '.join(known)}"
+            + ("" if decoded else " (value and decode_error with option decode=schema)")
         )
     if len(set(names)) != len(names):
         raise InvalidRequest(f"{option} names a column twice")

@@ -21,6 +21,7 @@ from pydanube.runtime.clock import SystemClock
 from pydanube.spark.brokers import brokers_of
 from pydanube.spark.errors import DataLoss
 from pydanube.spark.options import ReadOptions
+from pydanube.spark.registry import ReaderSchema
 from pydanube.spark.source.batch_reader import TaskPartition
 from pydanube.spark.source.cursors import Cursors
 from pydanube.spark.source.following import Sizing, next_offset, waiting_rows
@@ -48,9 +49,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     batch that is run again reads the same rows in the same tasks.
     """
 
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: pa.Schema, reader: ReaderSchema | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._reader = reader
         self._following: _Following | None = None
 
     @property
@@ -102,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskPartition):
             return iter(())
-        return read_task(self._options, partition.task, self._schema)
+        return read_task(self._options, partition.task, self._schema, (), self._reader)
 
     @override
     def commit(self, end: dict[str, Any]) -> None:
