@@ -10,7 +10,7 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
@@ -27,6 +27,14 @@ from pydanube.cli.main import danube, danube_admin, danube_cli
 from pydanube.errors import DanubeError
 from pydanube.observability.metric_table import METRICS
 from pydanube.observability.metrics import SUBSCRIPTION_SERIES_MAX, TOPIC_SERIES_MAX
+from pydanube.spark.options import (
+    READ_OPTIONS,
+    SECURITY_OPTIONS,
+    STORE_PREFIX,
+    WRITE_OPTIONS,
+    Option,
+)
+from pydanube.storage.config import Durable
 from pydanube.wire.danube.status import status_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -71,8 +79,49 @@ def generate() -> dict[str, str]:
         "errors.md": errors_page,
         "metrics.md": metrics_page,
         "python.md": python_page,
+        "spark.md": spark_page,
     }
     return {name: NOTE + "\n" + write().strip() + "\n" for name, write in writers.items()}
+
+
+# Spark.
+
+
+def spark_page() -> str:
+    """Describe every option of the Spark data source."""
+    return f"""# Options of `format("danube")`
+
+See the [guide](../guides/spark.md). Names are taken in any case. An unknown name is refused with
+the nearest known one. Sizes are written `64m`, `1g` or in bytes; lengths of time `500ms`, `30s`,
+`15m`, `7d`.
+
+Offsets by partition are JSON: `{{"/default/orders-part-0": 100, "/default/orders-part-1": 0}}`;
+partitions that are left out begin at their earliest offset and end at their latest. An offset of
+a checkpoint can be given as it is.
+
+## Read
+
+{_options_table(READ_OPTIONS)}
+| `{STORE_PREFIX}*` | none | the segment store, named as in `storage.durable`: {_store_options()} |
+
+## Write
+
+{_options_table(WRITE_OPTIONS)}
+
+## Security, of both
+
+{_options_table(SECURITY_OPTIONS)}
+"""
+
+
+def _options_table(options: Iterable[Option]) -> str:
+    lines = ["| Option | Default | Meaning |", "|---|---|---|"]
+    lines += [f"| `{each.name}` | {each.default} | {each.meaning} |" for each in options]
+    return "\n".join(lines)
+
+
+def _store_options() -> str:
+    return ", ".join(f"`{STORE_PREFIX}{name}`" for name in Durable.__struct_fields__)
 
 
 # Configuration.
