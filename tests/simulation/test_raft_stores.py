@@ -16,7 +16,7 @@ from pydanube.runtime.simulation.network import SimulatedNetwork
 from tests.support.linearizability import READ, SWAP, WRITE, Operation, is_linearizable
 from tests.support.raft_cluster import DIRECTORY, StoreMachine, small_log
 
-SEEDS = int(os.environ.get("DANUBE_RAFT_STORE_SEEDS", "24"))
+SEEDS = int(os.environ.get("DANUBE_RAFT_STORE_SEEDS", "12"))
 FIRST = int(os.environ.get("DANUBE_SEED_START", "1"))
 KEYS = ("/a", "/b")
 

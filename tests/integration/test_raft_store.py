@@ -1,0 +1,78 @@
+"""Raft stores over real files and real calls on loopback."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.raft import measure_raft, open_cluster
+from pydanube.errors import Conflict
+from pydanube.metadata.local_store import LocalMetadataStore
+from pydanube.metadata.raft_store import RaftPlace, RaftStore
+from pydanube.runtime.machine import this_machine
+from pydanube.runtime.tasks import TaskScope
+from pydanube.wire.http2.channel import Http2Channel
+from pydanube.wire.http2.engine import Http2Engine
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[TaskScope]:
+    failures: list[BaseException] = []
+    scope = TaskScope(lambda _, failure: failures.append(failure))
+    yield scope
+    await scope.close()
+    assert not failures
+
+
+async def open_alone(directory: str, tasks: TaskScope) -> RaftStore:
+    machine = this_machine()
+    place = RaftPlace(directory=directory, host="127.0.0.1", port=0, address="127.0.0.1:7650")
+    store = await RaftStore.open(
+        machine, tasks, Http2Engine(clock=machine.clock), Http2Channel, place
+    )
+    await store.wait_until_ready()
+    return store
+
+
+async def test_a_node_alone_keeps_what_was_written(tmp_path: Path, tasks: TaskScope) -> None:
+    store = await open_alone(str(tmp_path), tasks)
+    node = store.node
+    for number in range(10):
+        await store.put(f"/{number}", b"x")
+    with pytest.raises(Conflict, match="in use by another process"):
+        await open_alone(str(tmp_path), tasks)
+    await store.close()
+    store = await open_alone(str(tmp_path), tasks)
+    assert (store.node, store.revision, len(store.list("/"))) == (node, 10, 10)
+    assert (tmp_path / "node_id").read_text() == f"{node}\n"
+    await store.close()
+
+
+async def test_what_a_broker_alone_had_is_taken_over(tmp_path: Path, tasks: TaskScope) -> None:
+    machine = this_machine()
+    local = await LocalMetadataStore.open(machine.files, machine.clock, tasks, str(tmp_path))
+    await local.put("/a", b"1")
+    await local.next_id("/ids")
+    await local.close()
+    (tmp_path / "node_id").write_text("77\n")
+    store = await open_alone(str(tmp_path), tasks)
+    entry = store.get("/a")
+    assert entry is not None
+    assert (store.node, entry.value, await store.next_id("/ids")) == (77, b"1", 2)
+    await store.close()
+
+
+async def test_three_nodes_agree(tmp_path: Path, tasks: TaskScope) -> None:
+    stores = await open_cluster(str(tmp_path), 3, tasks)
+    for number, store in enumerate(stores):
+        await store.put(f"/{number}", b"x" * 100_000)
+    for store in stores:
+        await store.read_barrier()
+        assert len(store.list("/")) == 3
+    for store in stores:
+        await store.close()
+
+
+def test_the_benchmark_runs() -> None:
+    figures = measure_raft(3, writes=50)
+    assert all(figure > 0 for figure in figures.values())
