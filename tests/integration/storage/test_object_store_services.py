@@ -11,7 +11,8 @@ from pydanube.storage.config import Durable
 from pydanube.storage.errors import StoreFailed, StoreProblem
 from pydanube.storage.segments.location import store_service
 from pydanube.storage.segments.object_store import ObjectStore, probe_store
-from pydanube.storage.segments.opendal_store import OpenDalStore, Patience
+from pydanube.storage.segments.opendal_store import OpenDalStore
+from pydanube.storage.segments.operators import Patience
 from tests.contract.object_store_contract import ObjectStoreContract
 from tests.support.object_store_servers import azurite, fake_gcs, seaweedfs
 

@@ -10,7 +10,8 @@ import pytest
 from pydanube.storage.config import Durable
 from pydanube.storage.errors import StoreFailed, StoreProblem
 from pydanube.storage.segments.location import store_service
-from pydanube.storage.segments.opendal_store import OpenDalStore, Patience
+from pydanube.storage.segments.opendal_store import OpenDalStore
+from pydanube.storage.segments.operators import Patience
 
 HASTE = Patience(
     answer_seconds=0.3,
