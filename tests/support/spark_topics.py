@@ -73,6 +73,11 @@ class Topics:
         notes = [json.loads(endpoint.app_metadata) for endpoint in info.endpoints]
         return [(each["from"], each["to"], each.get("segment")) for each in notes]
 
+    def store(self, topic: str) -> str:
+        """Return where segments lie."""
+        info = self._client.get_flight_info(flight.FlightDescriptor.for_path(topic))
+        return json.loads(info.app_metadata)["store"]
+
     def wait_sealed(
         self, topic: str, until: int | None = None
     ) -> list[tuple[int, int, str | None]]:
