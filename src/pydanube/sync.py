@@ -28,6 +28,7 @@ from pydanube.client.schemas import CREATED_BY
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from pydanube.model.schemas import SchemaReference, ValidationPolicy
     from pydanube.runtime.clock import Clock
     from pydanube.runtime.randomness import Randomness
-    from pydanube.wire.flight.descriptors import Position
 
 __all__ = ["Client", "Consumer", "Producer", "Reader", "Schemas", "connect"]
 
@@ -162,11 +162,16 @@ class Client(BlockingClient):
         )
 
     def reader(
-        self, topic: str, *, start: Position = "earliest", end: Position = "latest"
+        self,
+        topic: str,
+        *,
+        start: int | str | datetime = "earliest",
+        end: int | str | datetime = "latest",
     ) -> Reader:
         """Read a reliable topic in batches, without a subscription, from `start` to before `end`.
 
-        Both are offsets, "earliest" or "latest"; nothing is sent yet.
+        Both are offsets, "earliest", "latest", datetimes with their zone, or "time:<milliseconds
+        since 1970>", which mean the first message published then or later. Nothing is sent yet.
         """
         return Reader(self._inner.reader(topic, start=start, end=end), self._thread)
 
@@ -294,6 +299,15 @@ class Consumer(BlockingContext["AsyncConsumer[Value]"], Generic[Value]):
         """Report a message as done: once this returns it is not delivered again."""
         self._wait(self._inner.ack(message))
 
+    def ack_until(self, last: ReceivedMessage[Any] | DeliveredBatch) -> None:
+        """Report a message or batch as done, and all before it that this consumer has received.
+
+        That is what lies at lower offsets of the same topic or partition, was received here, and
+        was neither acked nor nacked; what other consumers have, or what waits unread, is not
+        touched. Once this returns nothing of it is delivered again.
+        """
+        self._wait(self._inner.ack_until(last))
+
     def nack(
         self,
         message: ReceivedMessage[Any],
@@ -319,17 +333,26 @@ class Consumer(BlockingContext["AsyncConsumer[Value]"], Generic[Value]):
     def batches(self) -> Iterator[DeliveredBatch]:
         """Receive Arrow batches of a reliable topic instead of messages, until closed.
 
-        Call it first, and once: unread single messages are left to be delivered again. Ack each
-        batch with `ack_batch`; after a reconnect some come again.
+        Call it first, and once: unread single messages are left to be delivered again, as another
+        attempt. Settle each
+        batch with `ack_batch`, `ack_until` or `nack_batch`; after a reconnect some come again.
+        From brokers without Arrow Flight, what arrives together is a batch.
         """
         return self._iterate(self._inner.batches())
 
     def ack_batch(self, batch: DeliveredBatch) -> None:
         """Report all messages of a batch as done: once this returns they are not delivered again.
 
-        Unlike single messages, batches can be acked only while this consumer is open.
+        Unlike single messages, batches can be settled only while this consumer is open. To settle
+        some rows alone, give `batch.slice(start, end)`.
         """
         self._wait(self._inner.ack_batch(batch))
+
+    def nack_batch(
+        self, batch: DeliveredBatch, *, delay_ms: int = 0, reason: str | None = None
+    ) -> None:
+        """Give all messages of a batch back, to be delivered again as the failure policy says."""
+        self._wait(self._inner.nack_batch(batch, delay_ms=delay_ms, reason=reason))
 
     @override
     def close(self) -> None:
@@ -365,6 +388,7 @@ class Reader(Blocking["AsyncReader"]):
         """Iterate over Arrow batches: those of one partition in order, one partition after another.
 
         A batch has the columns of a message; its rows lie at `offset`, `offset + 1` and so on.
+        NotSupported where brokers have no Arrow Flight.
         """
         return self._iterate(self._inner.batches())
 

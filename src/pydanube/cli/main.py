@@ -52,7 +52,9 @@ danube = LazyGroup(
         "demo": Found("pydanube.cli.demo", "See a broker with live traffic, in seconds."),
         "broker": Found("pydanube.cli.broker", "Run a broker."),
         **_CLIENT,
-        "run": Found("pydanube.cli.run", "Run an app of typed handlers."),
+        "run": Found(
+            "pydanube.cli.run", "Run the handlers of a pydanube.App until SIGTERM or Ctrl-C."
+        ),
         **_ADMIN,
         "subscriptions": Found(
             "pydanube.cli.subscriptions", "List, move, configure and delete subscriptions."

@@ -2,39 +2,74 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Protocol, Self
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec.structs import replace
+from typing_extensions import override
 
 from pydanube.client import flight
 from pydanube.client.brokers import Brokers
 from pydanube.client.connection import Connection, Subscription
+from pydanube.client.frames import Rows
 from pydanube.errors import DanubeError, InvalidRequest
-from pydanube.model.batch import payloads_of
-from pydanube.wire.flight.descriptors import AcksDurable, ConsumerSays, Delivered
+from pydanube.model.ranges import Range, RangeSet
+from pydanube.wire.flight.descriptors import (
+    RANGES_MAX,
+    AcksDurable,
+    ConsumerSays,
+    Delivered,
+)
 
 CREDIT_ROWS = 10_000
 """How many rows may be on their way to a consumer, or wait for it."""
 ACKS_WAITING_MAX = 1_000
 
 
-class DeliveredBatch(Struct, frozen=True):
+class DeliveredBatch(Rows, frozen=True):
     """Messages of a reliable topic that a subscription has delivered, one after the other."""
 
-    topic: str
-    """The topic, or the partition."""
-    offset: int
-    """Of the first row."""
     attempt: int
-    """1 when they are delivered for the first time, as far as the broker knows."""
-    rows: pa.RecordBatch
+    """1 when they are delivered for the first time, as far as the broker tells."""
 
-    def payloads(self) -> list[bytes]:
-        """Return the payload of every row; a few times faster than Arrow's own `to_pylist`."""
-        return payloads_of(self.rows)
+    @property
+    def end(self) -> int:
+        """The offset behind the last row."""
+        end: int = self.offset + self.rows.num_rows
+        return end
+
+    def slice(self, start: int, end: int) -> Self:
+        """Return the rows from number `start` up to before `end`, to settle them alone.
+
+        The first row of the batch is number 0.
+        """
+        if not 0 <= start < end <= self.rows.num_rows:
+            raise InvalidRequest(
+                f"the batch has rows 0 to before {self.rows.num_rows}, not {start} to before {end}"
+            )
+        return replace(self, offset=self.offset + start, rows=self.rows.slice(start, end - start))
 
 
-class BatchConsumer:
+class BatchSource(Protocol):
+    """Where a consumer has the batches of one topic or partition from."""
+
+    async def run(self) -> None:
+        """Receive until cancelled or refused for good."""
+
+    def taken(self, batch: DeliveredBatch) -> None:
+        """Take note that the application has a batch in its hands."""
+
+    async def ack(self, batch: DeliveredBatch) -> None:
+        """Report all rows of a batch as done; returns once that is durable."""
+
+    async def ack_until(self, last: DeliveredBatch) -> None:
+        """Report a batch as done, and all before it that was taken and not settled."""
+
+    async def nack(self, batch: DeliveredBatch, *, delay_ms: int, reason: str | None) -> None:
+        """Give all rows of a batch back; returns once that is durable."""
+
+
+class BatchConsumer(BatchSource):
     """One stream at a time: batches come, credit and acks go, and both survive the stream."""
 
     def __init__(
@@ -51,14 +86,28 @@ class BatchConsumer:
         self._connection = brokers.service
         self._acks_room = asyncio.Semaphore(ACKS_WAITING_MAX)
         self._untaken_rows = 0
-        self._next_ack = 0
+        self._in_hand = RangeSet()
+        """What the application has taken and not settled. Brokers could tell too, but only of one
+        stream, and would count rows that wait here unread; those must not be acked."""
+        self._next_id = 0
         self._waiting: dict[int, tuple[ConsumerSays, asyncio.Future[None]]] = {}
-        """Acks that are not known to be durable; every new stream begins with them."""
+        """Acks and nacks that are not known to be durable; every new stream begins with them."""
         self._to_say: asyncio.Queue[ConsumerSays] = asyncio.Queue()
         """Bounded by the acks that wait, and by the batches that were taken."""
+        self._failure: DanubeError | None = None
 
+    @override
     async def run(self) -> None:
-        """Receive until cancelled or refused for good."""
+        try:
+            await self._run()
+        except DanubeError as error:
+            self._failure = error
+            for _, durable in self._waiting.values():
+                if not durable.done():
+                    durable.set_exception(error)
+            raise
+
+    async def _run(self) -> None:
         attempt = 0
         while True:
             self._connection = await self._brokers.serving(self.topic, self._connection)
@@ -71,12 +120,43 @@ class BatchConsumer:
             await self._brokers.pause(attempt)
             attempt += 1
 
+    @override
+    def taken(self, batch: DeliveredBatch) -> None:
+        """Let the broker send as many rows as the application has taken."""
+        self._untaken_rows -= batch.rows.num_rows
+        self._in_hand.add(batch.offset, batch.end)
+        self._to_say.put_nowait(ConsumerSays(credit=batch.rows.num_rows))
+
+    @override
     async def ack(self, batch: DeliveredBatch) -> None:
-        """Report all rows of a batch as done; returns once that is durable."""
+        await self._ack([(batch.offset, batch.end)])
+
+    @override
+    async def ack_until(self, last: DeliveredBatch) -> None:
+        due = RangeSet(self._in_hand.within(0, last.offset))
+        due.add(last.offset, last.end)
+        ranges = list(due)
+        for first in range(0, len(ranges), RANGES_MAX):
+            await self._ack(ranges[first : first + RANGES_MAX])
+
+    async def _ack(self, ranges: list[Range]) -> None:
+        await self._settle(ConsumerSays(ack=ranges))
+        for start, end in ranges:
+            self._in_hand.remove(start, end)
+
+    @override
+    async def nack(self, batch: DeliveredBatch, *, delay_ms: int, reason: str | None) -> None:
+        # Before it is sent: the rows may be here again before its answer is.
+        self._in_hand.remove(batch.offset, batch.end)
+        rows = (batch.offset, batch.end)
+        await self._settle(ConsumerSays(nack=[rows], delay_ms=delay_ms, reason=reason))
+
+    async def _settle(self, said: ConsumerSays) -> None:
+        if self._failure is not None:
+            raise self._failure
         async with self._acks_room:
-            number, self._next_ack = self._next_ack, self._next_ack + 1
-            rows = (batch.offset, batch.offset + batch.rows.num_rows)
-            says = ConsumerSays(ack=[rows], id=number)
+            number, self._next_id = self._next_id, self._next_id + 1
+            says = replace(said, id=number)
             durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting[number] = (says, durable)
             self._to_say.put_nowait(says)
@@ -84,11 +164,6 @@ class BatchConsumer:
                 await durable
             finally:
                 del self._waiting[number]
-
-    def taken(self, batch: DeliveredBatch) -> None:
-        """Let the broker send as many rows as the application has taken."""
-        self._untaken_rows -= batch.rows.num_rows
-        self._to_say.put_nowait(ConsumerSays(credit=batch.rows.num_rows))
 
     async def _receive(self, connection: Connection) -> AsyncIterator[None]:
         self._to_say = asyncio.Queue()
@@ -100,12 +175,12 @@ class BatchConsumer:
         )
         async for said, rows in answers:
             if isinstance(said, AcksDurable):
-                self._acked(said.acked)
+                self._settled(said.acked)
             elif rows is not None:
                 self._deliver(said, rows)
             yield
 
-    def _acked(self, number: int) -> None:
+    def _settled(self, number: int) -> None:
         waiting = self._waiting.get(number)
         if waiting is not None and not waiting[1].done():
             waiting[1].set_result(None)
@@ -115,7 +190,7 @@ class BatchConsumer:
             raise InvalidRequest(f"{self.topic} is not reliable; receive its messages one by one")
         self._untaken_rows += rows.num_rows
         # Never waits, since notices of acks come behind; credit is what bounds the queue.
-        self._batches.put_nowait(DeliveredBatch(self.topic, said.offset, said.attempt, rows))
+        self._batches.put_nowait(DeliveredBatch(self.topic, said.offset, rows, said.attempt))
 
 
 async def _says(queue: "asyncio.Queue[ConsumerSays]") -> AsyncIterator[ConsumerSays]:

@@ -10,6 +10,7 @@ async with connect("http://127.0.0.1:6650") as client:
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -38,7 +39,6 @@ from pydanube.wire.calls import ExchangeChannel
 
 if TYPE_CHECKING:
     from pydanube.client.reader import Reader
-    from pydanube.wire.flight.descriptors import Position
 
 DEFAULT_URL = "http://127.0.0.1:6650"
 PARTITIONS_MAX = 10_000
@@ -206,11 +206,16 @@ class Client:
         return Opening(open_consumer)
 
     def reader(
-        self, topic: str, *, start: "Position" = "earliest", end: "Position" = "latest"
+        self,
+        topic: str,
+        *,
+        start: int | str | datetime = "earliest",
+        end: int | str | datetime = "latest",
     ) -> "Reader":
         """Read a reliable topic in batches, without a subscription, from `start` to before `end`.
 
-        Both are offsets, "earliest" or "latest"; nothing is sent yet.
+        Both are offsets, "earliest", "latest", datetimes with their zone, or "time:<milliseconds
+        since 1970>", which mean the first message published then or later. Nothing is sent yet.
         """
         from pydanube.client.reader import Reader  # Arrow is loaded by those who use it.
 

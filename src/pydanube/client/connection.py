@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from pydanube.client.codecs import Codec, Value
 from pydanube.client.errors import SessionUnknown
-from pydanube.client.message import MessageId, ReceivedMessage
+from pydanube.client.message import MessageId, Receipt, ReceivedMessage
 from pydanube.client.schema_calls import SchemaCalls
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.message import Message
@@ -164,7 +164,7 @@ class Connection:
             if isinstance(replies, AsyncGenerator):
                 await replies.aclose()  # The broker learns at once that nobody listens.
 
-    async def ack(self, message: ReceivedMessage[Any], subscription: str) -> None:
+    async def ack(self, message: Receipt, subscription: str) -> None:
         """Tell the broker that a message is done."""
         request = api.AckRequest(
             request_id=message.request_id,
@@ -175,7 +175,7 @@ class Connection:
 
     async def nack(
         self,
-        message: ReceivedMessage[Any],
+        message: Receipt,
         subscription: str,
         *,
         delay_ms: int | None = None,

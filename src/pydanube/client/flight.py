@@ -8,6 +8,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from pydanube.client.connection import Connection, Subscription
+from pydanube.client.frames import Rows
+from pydanube.errors import DanubeError
 from pydanube.model.batch import SCHEMA
 from pydanube.model.policies import SubscriptionType
 from pydanube.wire.calls import Body, CallRefused, whole
@@ -19,11 +21,13 @@ from pydanube.wire.flight.descriptors import (
     BatchPlace,
     ConsumerSays,
     Delivered,
+    OffsetsAction,
     Position,
     PublishCommand,
     PutAnswer,
     SubscribeCommand,
     Ticket,
+    TopicOffset,
     decode,
     encode,
 )
@@ -48,14 +52,14 @@ _TYPES: dict[SubscriptionType, _Type] = {
 }
 
 
-class MessageBatch(Struct, frozen=True):
+class MessageBatch(Rows, frozen=True):
     """Messages that lie one after the other in a topic."""
 
-    topic: str
-    """The topic, or the partition."""
-    offset: int
-    """Of the first row; the others follow without a gap."""
-    rows: pa.RecordBatch
+
+class _Offsets(Struct, frozen=True):
+    """What the action `offsets` answers."""
+
+    topics: dict[str, TopicOffset]
 
 
 def batch_message(packed: memoryview, first_sequence: int | None) -> Body:
@@ -104,6 +108,19 @@ async def get(
         place = decode(BatchPlace, data.app_metadata, "the place of a batch")
         message = pa.py_buffer(encapsulate(data.header, data.body))
         yield MessageBatch(topic, place.offset, pa.ipc.read_record_batch(message, SCHEMA))
+
+
+async def offset_at(connection: Connection, topic: str, time_ms: int) -> int:
+    """Return the offset of the first message published at a time or later, or the next one."""
+    body = encode(OffsetsAction(topics=[topic], time_ms=time_ms))
+    action = bytes_field(1, b"offsets") + bytes_field(2, body)
+    async for reply in _replies(connection, service.DO_ACTION, action):
+        for number, value in fields(reply):
+            if number == 1 and isinstance(value, memoryview):
+                answer = decode(_Offsets, bytes(value), "the broker's answer")
+                if topic in answer.topics:
+                    return answer.topics[topic].offset
+    raise DanubeError(f"the broker did not tell the offset of {topic} at {time_ms}")
 
 
 async def exchange(

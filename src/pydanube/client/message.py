@@ -18,6 +18,18 @@ class MessageId(Struct, frozen=True):
     offset: int
 
 
+class Receipt(Struct, frozen=True):
+    """What a broker wants to see when a message is acked or nacked."""
+
+    message_id: MessageId
+    request_id: int
+
+    @property
+    def offset(self) -> int:
+        """The message's place in its topic."""
+        return self.message_id.offset
+
+
 class ReceivedMessage(Struct, Generic[Value], frozen=True, kw_only=True, repr_omit_defaults=True):
     """What a producer sent, and where it lies."""
 
@@ -47,6 +59,11 @@ class ReceivedMessage(Struct, Generic[Value], frozen=True, kw_only=True, repr_om
     def with_codec(self, codec: Codec[Any]) -> "ReceivedMessage[Any]":
         """Return the same message, to be decoded as another type."""
         return replace(self, codec=codec)
+
+    @property
+    def receipt(self) -> Receipt:
+        """What settles it, without what it holds."""
+        return Receipt(self.message_id, self.request_id)
 
     @property
     def topic(self) -> str:

@@ -1,6 +1,7 @@
 """Reads a topic in batches, without a subscription: nothing is acked, nobody else notices."""
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -8,28 +9,38 @@ import pyarrow as pa
 from pydanube.client import flight
 from pydanube.client.brokers import Brokers
 from pydanube.client.flight import MessageBatch
-from pydanube.errors import DanubeError, NotFound
-from pydanube.model.batch import SCHEMA
+from pydanube.client.frames import load, pandas_of, polars_of, table_of
+from pydanube.client.positions import AtTime, reader_position
+from pydanube.errors import DanubeError, NotFound, NotSupported
 from pydanube.wire.flight.descriptors import Position
 
 
 class Reader:
     """The messages of a reliable topic, or of all its partitions, between two positions.
 
-    `start` and `end` are offsets, "earliest" or "latest"; `end` itself is left out. Each call reads
-    anew, goes on where it was after a lost connection, and gives no message twice.
+    `start` and `end` are offsets, "earliest", "latest", or times; `end` itself is left out. A time,
+    a datetime with its zone or "time:<milliseconds since 1970>", means the first message that was
+    published then or later, in each partition. Each call reads anew, goes on where it was after a
+    lost connection, and gives no message twice.
     """
 
-    def __init__(self, brokers: Brokers, topic: str, start: Position, end: Position) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: str,
+        start: int | str | datetime,
+        end: int | str | datetime,
+    ) -> None:
         self.topic = topic
         self._brokers = brokers
-        self._start: Position = start
-        self._end: Position = end
+        self._start = reader_position(start)
+        self._end = reader_position(end)
 
     async def batches(self) -> AsyncIterator[MessageBatch]:
         """Iterate over Arrow batches: those of one partition in order, one partition after another.
 
         A batch has the columns of a message; its rows lie at `offset`, `offset + 1` and so on.
+        NotSupported where brokers have no Arrow Flight.
         """
         topics = await self._brokers.service.partitions(self.topic)
         if not topics:
@@ -40,40 +51,34 @@ class Reader:
 
     async def to_arrow(self) -> pa.Table:
         """Read everything into a table: topic, offset, and the columns of a message."""
-        schema = pa.schema([("topic", pa.utf8()), ("offset", pa.int64()), *SCHEMA])
-        parts = []
-        async for batch in self.batches():
-            count = batch.rows.num_rows
-            offsets = pa.array(range(batch.offset, batch.offset + count), pa.int64())
-            topics = pa.repeat(batch.topic, count)
-            columns = [topics, offsets, *batch.rows.columns]
-            parts.append(pa.RecordBatch.from_arrays(columns, schema=schema))
-        return pa.Table.from_batches(parts, schema)
+        return table_of([batch async for batch in self.batches()])
 
-    # Neither library has to be installed, and each is loaded when it is asked for. So their types
-    # cannot be named here.
+    # Neither library has to be installed, so their types cannot be named here.
 
     async def to_pandas(self) -> Any:  # noqa: ANN401
         """Read everything into a pandas DataFrame."""
-        return (await self.to_arrow()).to_pandas()
+        load("pandas")  # Before anything is read.
+        return pandas_of(await self.to_arrow())
 
     async def to_polars(self) -> Any:  # noqa: ANN401
         """Read everything into a polars DataFrame."""
-        from polars import from_arrow
-
-        return from_arrow(await self.to_arrow())
+        load("polars")  # Before anything is read.
+        return polars_of(await self.to_arrow())
 
     async def _batches_of(self, topic: str) -> AsyncIterator[MessageBatch]:
-        position = self._start
+        position = await self._place(topic, self._start)
+        end = await self._place(topic, self._end)
         connection = self._brokers.service
         attempt = 0
         while True:
             connection = await self._brokers.serving(topic, connection)
             try:
-                async for batch in flight.get(connection, topic, position, self._end):
+                async for batch in flight.get(connection, topic, position, end):
                     yield batch
                     position = batch.offset + batch.rows.num_rows
                     attempt = 0
+            except NotSupported as error:
+                raise _without_flight(topic) from error
             except DanubeError as error:
                 if not (error.retryable and self._brokers.surroundings.retry.allows(attempt)):
                     raise
@@ -81,3 +86,25 @@ class Reader:
                 return
             await self._brokers.pause(attempt)
             attempt += 1
+
+    async def _place(self, topic: str, position: Position | AtTime) -> Position:
+        if not isinstance(position, AtTime):
+            return position
+        time_ms = position.time_ms
+        try:
+            _, offset = await self._brokers.attach(
+                topic,
+                self._brokers.service,
+                lambda connection: flight.offset_at(connection, topic, time_ms),
+            )
+        except NotSupported as error:
+            raise _without_flight(topic) from error
+        return offset
+
+
+def _without_flight(topic: str) -> NotSupported:
+    return NotSupported(
+        f"the broker of {topic} has no Arrow Flight, which readers need: without it nothing tells "
+        "where a topic ends, and reading would leave a subscription behind. Consume it instead: "
+        f'client.consumer("{topic}", "my-subscription", start_position="earliest")'
+    )

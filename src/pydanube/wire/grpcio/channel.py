@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from pydanube.errors import InvalidRequest, NotSupported
+from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import Body, CallRefused, ExchangeChannel, StatusCode, whole
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ _OPTIONS = (
 # How the texts begin that grpcio itself writes when there is no connection; it marks them by
 # nothing else, and what a server wrote must stay as it is.
 _NOT_REACHED = ("failed to connect", "errors resolving", "DNS resolution failed")
+
+
+# What grpcio writes itself when the server ended a call that was being written to.
+_WRITTEN_TOO_LATE = "Internal error from Core"
 
 
 class GrpcioChannel(ExchangeChannel):
@@ -83,13 +88,17 @@ class GrpcioChannel(ExchangeChannel):
         metadata: Mapping[str, str] | None = None,
     ) -> AsyncIterator[bytes]:
         method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._open().stream_stream(path)
-        call = method((whole(each) async for each in requests), metadata=_pairs(metadata))
+        call = method(metadata=_pairs(metadata))
+        # grpcio itself would wait for the next request for ever once a call was refused.
+        sending = TaskScope(lambda name, error: None)  # The call tells its reader what failed.
+        sending.start(_send(call, requests), f"send to {path}")
         try:
             with self._refusals():
                 async for response in call:
                     yield response
         finally:
             call.cancel()
+            await sending.close()
 
     @override
     async def close(self) -> None:
@@ -121,9 +130,29 @@ class GrpcioChannel(ExchangeChannel):
             raise _closed_refusal() from error
         except AioRpcError as error:
             code, text = OUR_CODES[error.code()], error.details() or ""
+            if code is StatusCode.INTERNAL and text == _WRITTEN_TOO_LATE:
+                # The refusal itself is lost; whoever asks again hears it.
+                code, text = StatusCode.UNAVAILABLE, "the call ended while it was written to"
             if code is StatusCode.UNAVAILABLE and text.startswith(_NOT_REACHED):
                 text = f"cannot reach {self._address}: {text}"
             raise CallRefused(code, text) from error
+
+
+async def _send(
+    call: "grpc.aio.StreamStreamCall[bytes, bytes]", requests: AsyncIterator[Body]
+) -> None:
+    """Write requests until there are no more, or the call is over; its reader is told why."""
+    from grpc.aio import AioRpcError
+
+    try:
+        async for request in requests:
+            await call.write(whole(request))
+        await call.done_writing()
+    except (AioRpcError, asyncio.InvalidStateError):
+        return
+    except BaseException:
+        call.cancel()
+        raise
 
 
 def _address_of(url: str) -> str:
