@@ -59,6 +59,7 @@ danube = LazyGroup(
         "subscriptions": Found(
             "pydanube.cli.subscriptions", "List, move, configure and delete subscriptions."
         ),
+        "table": Found("pydanube.cli.table", "Keep topics as Delta or Iceberg tables."),
         "bench": Found(
             "pydanube.cli.bench", "Measure a broker: rates, latencies, CPU per message."
         ),

@@ -43,6 +43,8 @@ class TopicRecord(Struct, frozen=True, kw_only=True):
     message_ttl_ms: int | None = None
     """In place of the namespace's policy; 0 lets messages live for ever."""
     retention: OwnRetention | None = None
+    properties: dict[str, str] = {}
+    """What programs keep with the topic; the broker does not look into them."""
     created_ms: int
     deleting: bool = False
     """Deletion has begun and is finished at the next start if a crash comes between."""

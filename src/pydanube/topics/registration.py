@@ -57,6 +57,7 @@ from pydanube.topics.manager import TopicManager, TopicRequest
 from pydanube.topics.named_locks import NamedLocks
 from pydanube.topics.positions import start_offset
 from pydanube.topics.producer import Producer
+from pydanube.topics.properties import with_property
 from pydanube.topics.topic import Topic
 from pydanube.topics.topic_schemas import TopicSchemas
 
@@ -474,6 +475,16 @@ class Registration:
                 await self._catalog.update_topic(topic.name, record)
                 topic.record = record
         self._topics.storage.look_at_retention()
+
+    async def set_property(self, topic_name: str, name: str, value: str | None) -> None:
+        """Keep a text with a topic, or with all its partitions; None takes it away."""
+        for topic in self.reliable_parts(topic_name):
+            async with self._locks.hold(topic.name):
+                record = self._reliable(topic.name).record
+                properties = with_property(record.properties, name, value)
+                record = structs.replace(record, properties=properties)
+                await self._catalog.update_topic(topic.name, record)
+                topic.record = record
 
     def reliable_parts(self, topic_name: str) -> list[Topic]:
         """Return a reliable topic, or all partitions of one."""

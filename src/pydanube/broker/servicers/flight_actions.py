@@ -9,6 +9,7 @@ from pydanube.broker.servicers.flight_cursors import FlightCursors
 from pydanube.broker.servicers.flight_plan import log_of, mean_row_bytes, topic_id
 from pydanube.broker.servicers.flight_topics import chosen_topics
 from pydanube.errors import InvalidRequest
+from pydanube.model.names import split_partition
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
 from pydanube.topics.manager import TopicManager
@@ -17,9 +18,12 @@ from pydanube.topics.registration import Registration
 from pydanube.topics.topic import Topic
 from pydanube.wire.flight.descriptors import (
     FrontierAction,
+    GetPropertyAction,
     OffsetsAction,
     ProducerAction,
     ProducerAnswer,
+    PropertyAnswer,
+    SetPropertyAction,
     TopicFrontier,
     TopicOffset,
     decode,
@@ -35,6 +39,7 @@ class FlightActions:
 
     def __init__(self, topics: TopicManager, registration: Registration, clock: Clock) -> None:
         self._topics = topics
+        self._registration = registration
         self._clock = clock
         cursors = FlightCursors(topics, registration, clock)
         self._actions: Mapping[str, _Action] = {
@@ -45,6 +50,8 @@ class FlightActions:
             "cursor.advance": cursors.advance,
             "cursor.get": cursors.get,
             "producer": self._producer,
+            "property.set": self._set_property,
+            "property.get": self._get_property,
             "seek": cursors.seek,
         }
         assert self._actions.keys() == ACTIONS.keys(), "an action is not listed, or not served"
@@ -110,6 +117,24 @@ class FlightActions:
                 frontier=log.durable_end,
             )
         return msgspec.json.encode({"topics": answers})
+
+    # Properties.
+
+    async def _set_property(self, body: bytes) -> bytes:
+        action = decode(SetPropertyAction, body, "the body of property.set")
+        await self._registration.set_property(action.topic, action.name, action.value)
+        kept = {} if action.value is None else {action.topic: action.value}
+        return encode(PropertyAnswer(topics=kept))
+
+    async def _get_property(self, body: bytes) -> bytes:
+        action = decode(GetPropertyAction, body, "the body of property.get")
+        found: dict[str, str] = {}
+        for topic in chosen_topics(self._topics, (), action.pattern):
+            value = topic.record.properties.get(action.name)
+            if value is not None:
+                base, _ = split_partition(topic.name) or (topic.name, 0)
+                found.setdefault(base, value)
+        return encode(PropertyAnswer(topics=found))
 
     # Producers.
 

@@ -242,6 +242,30 @@ class CursorAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether history from `position` on stays because of it."""
 
 
+class SetPropertyAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `property.set`."""
+
+    topic: str
+    """A topic, or the base of a partitioned one."""
+    name: str
+    value: str | None
+    """None takes the property away."""
+
+
+class GetPropertyAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `property.get`."""
+
+    name: str
+    pattern: str = ".*"
+    """As in a plan: which topics to look at."""
+
+
+class PropertyAnswer(Struct, frozen=True, kw_only=True):
+    """What topics keep, by base name; those that keep nothing under the name are absent."""
+
+    topics: dict[str, str]
+
+
 class ProducerAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `producer`."""
 

@@ -28,6 +28,8 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "cursor.advance": "Move a cursor forward, durably.",
         "cursor.get": "Tell where a cursor or subscription stands.",
         "producer": "Tell the last sequence a producer has stored on a topic.",
+        "property.set": "Keep a text with a topic, under a name.",
+        "property.get": "Tell what topics keep under a name.",
         "seek": "Move a subscription to another offset or time; its consumers go on from there.",
     }
 )

@@ -1,0 +1,220 @@
+"""`danube table`: topics as Delta and Iceberg tables."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING
+
+import click
+
+from pydanube.cli.options import output_option, service_addr_option, topic_options
+
+if TYPE_CHECKING:
+    from pydanube.tables.operations import TableOperations
+    from pydanube.tables.service import Progress, Surroundings
+
+_Show = Callable[[object], None]
+
+
+@click.group("table")
+def command() -> None:
+    """Keep topics as Delta or Iceberg tables, each message once."""
+
+
+def table_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command what all of them need, and call it with operations and a printer."""
+
+    @service_addr_option
+    @output_option
+    @click.option(
+        "--catalogs",
+        envvar="DANUBE_CATALOGS",
+        show_envvar=True,
+        type=click.Path(dir_okay=False),
+        help="The file that names catalogues.",
+    )
+    @wraps(function)
+    def with_operations(
+        *arguments: object, service_addr: str, output: str, catalogs: str | None, **rest: object
+    ) -> None:
+        from pydanube.cli.output import show
+
+        with _surroundings(service_addr, catalogs) as given:
+            function(given, lambda result: show(result, output), *arguments, **rest)
+
+    return with_operations
+
+
+@contextmanager
+def _surroundings(url: str, catalogs: str | None) -> "Iterator[Surroundings]":
+    from pydanube.errors import NotSupported
+
+    try:
+        from pydanube.tables.catalogs import read_catalogs
+        from pydanube.tables.service import Surroundings
+    except ImportError as error:
+        raise NotSupported(
+            f"tables need packages that are not installed ({error}): pip install 'pydanube[spark]'"
+        ) from error
+    from pydanube.client.client import with_scheme
+    from pydanube.runtime.clock import SystemClock
+    from pydanube.runtime.randomness import SystemRandomness
+    from pydanube.spark.options import Access
+    from pydanube.tables.topic_schemas import RegistryConnection
+
+    with RegistryConnection(with_scheme(url)) as registry:
+        yield Surroundings(
+            access=Access(urls=(with_scheme(url),)),
+            catalogs={} if catalogs is None else read_catalogs(catalogs),
+            registry=registry,
+            clock=SystemClock(),
+            randomness=SystemRandomness(),
+        )
+
+
+def _operations(given: "Surroundings") -> "TableOperations":
+    from pydanube.tables.operations import TableOperations
+
+    return TableOperations(given)
+
+
+@command.command()
+@click.option("--format", "kind", type=click.Choice(["iceberg", "delta"]), default="iceberg")
+@click.option("--table", help="namespace.name, or a Delta table's path; by default the topic's.")
+@click.option("--catalog", help="Where the table is, as the file of catalogues names it.")
+@click.option("--freshness", default="30s", show_default=True, help="Between commits: 1s to 1h.")
+@click.option("--partition-by", default="", help="Such as 'day(publish_time), region'.")
+@click.option("--mode", type=click.Choice(["append", "upsert"]), default="append")
+@click.option("--key", help="Of mode upsert: routing_key, or fields of payloads, by comma.")
+@click.option("--start", type=click.Choice(["earliest", "latest"]), default="earliest")
+@click.option(
+    "--on-error",
+    type=click.Choice(["dlq", "fail", "skip"]),
+    default="dlq",
+    show_default=True,
+    help="What becomes of messages that do not fit.",
+)
+@table_options
+@topic_options
+def enable(
+    given: "Surroundings",
+    show: _Show,
+    topic: str,
+    kind: str,
+    table: str | None,
+    catalog: str | None,
+    freshness: str,
+    partition_by: str,
+    mode: str,
+    key: str | None,
+    start: str,
+    on_error: str,
+) -> None:
+    """Keep TOPIC, a reliable one, as a table; `danube table run` does the work."""
+    import msgspec
+
+    from pydanube.spark.amounts import read_duration_ms
+    from pydanube.tables.settings import TableSetting, default_table
+
+    operations = _operations(given)
+    wanted = key or ("routing_key" if mode == "upsert" else "")
+    setting = msgspec.convert(
+        {
+            "format": kind,
+            "table": table or default_table(topic),
+            "catalog": catalog,
+            "freshness_ms": read_duration_ms(freshness),
+            "partition_by": partition_by,
+            "mode": mode,
+            "key": [each.strip() for each in wanted.split(",") if each.strip()],
+            "on_error": on_error,
+            "starts": operations.ends_of(topic) if start == "latest" else {},
+        },
+        TableSetting,
+    )
+    show(operations.enable(topic, setting))
+
+
+@command.command("list")
+@table_options
+def list_tables(given: "Surroundings", show: _Show) -> None:
+    """List the topics that are tables."""
+    show(_operations(given).list())
+
+
+@command.command()
+@table_options
+@topic_options
+def status(given: "Surroundings", show: _Show, topic: str) -> None:
+    """Tell how far the table of TOPIC is."""
+    show(_operations(given).status(topic))
+
+
+@command.command()
+@table_options
+@topic_options
+def disable(given: "Surroundings", show: _Show, topic: str) -> None:
+    """Keep TOPIC as a table no longer; the table stays, and `enable` goes on where it is."""
+    show(_operations(given).disable(topic))
+
+
+@command.command()
+@table_options
+@topic_options
+def backfill(given: "Surroundings", show: _Show, topic: str) -> None:
+    """Bring everything TOPIC has now into its table, then leave."""
+    show(_operations(given).backfill(topic, _print_progress))
+
+
+@command.command()
+@table_options
+@topic_options
+def verify(given: "Surroundings", show: _Show, topic: str) -> None:
+    """Check that the table of TOPIC has each message once; exit code 1 if it has not."""
+    verdict = _operations(given).verify(topic)
+    show(verdict)
+    if not verdict.is_exact:
+        raise click.exceptions.Exit(1)
+
+
+@command.command()
+@table_options
+def run(given: "Surroundings", show: _Show) -> None:
+    """Serve all tables until SIGTERM or Ctrl-C; several may run beside each other."""
+    from pydanube.runtime.process import run as run_loop
+    from pydanube.tables.service import TableService
+
+    run_loop(_serve(TableService(given, _print_progress).run))
+
+
+async def _serve(work: Callable[[Callable[[float], bool]], None]) -> None:
+    """Do blocking work in a thread until a signal comes; what it has begun is finished."""
+    from pydanube.cli.running import stopped_by_signals
+    from pydanube.runtime.threads import WorkerThreads
+
+    asked = threading.Event()
+    threads = WorkerThreads("danube-tables", 1)
+    async with stopped_by_signals() as stop:
+        click.echo("serving tables", err=True)
+        working = threads.submit(lambda: work(asked.wait))
+        working.add_done_callback(lambda _: stop.set())
+        await stop.wait()
+        asked.set()
+        await working
+    threads.stop()
+    click.echo("stopped", err=True)
+
+
+def _print_progress(progress: "Progress") -> None:
+    done = progress.done
+    if done is None:
+        click.echo(f"{progress.topic or 'tables'}: {progress.failure}", err=True)
+        return
+    notes = f", {done.dead} dead letters" if done.dead else ""
+    notes += f", {done.skipped} skipped" if done.skipped else ""
+    click.echo(
+        f"{progress.topic} -> {progress.table}: {done.messages} messages, {done.rows} rows{notes}, "
+        f"lag {progress.lag_rows}",
+        err=True,
+    )

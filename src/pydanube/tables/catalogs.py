@@ -1,0 +1,118 @@
+"""Catalogues of tables, named once in a file.
+
+    catalogs:
+      lake:
+        type: sql
+        properties: {uri: "sqlite:////data/catalog.db", warehouse: "file:///data/warehouse"}
+      files:
+        type: none
+        properties: {warehouse: /data/delta}
+
+The types rest, glue and sql are pyiceberg's, with its properties. A catalogue of type none is a
+directory or bucket of Delta tables: `namespace.name` is `warehouse/namespace/name`, and the other
+properties are deltalake's storage options.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from pydanube.errors import InvalidRequest, NotFound
+from pydanube.runtime.blocking import read_file
+from pydanube.runtime.clock import Clock
+from pydanube.tables.lake import LakeTable
+from pydanube.tables.partitioning import read_partitioning
+from pydanube.tables.settings import TableSetting, is_path
+
+
+class CatalogSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One catalogue."""
+
+    type: Literal["rest", "glue", "sql", "none"]
+    properties: dict[str, str] = {}
+
+
+class CatalogFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file."""
+
+    catalogs: dict[str, CatalogSetting]
+
+
+Catalogs = Mapping[str, CatalogSetting]
+
+
+def read_catalogs(path: str) -> Catalogs:
+    """Read the file; InvalidRequest names what is wrong in it."""
+    try:
+        found = yaml.safe_load(read_file(path))
+        return msgspec.convert(found, CatalogFile).catalogs
+    except OSError as error:
+        raise InvalidRequest(f"the catalogues cannot be read: {error}") from error
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise InvalidRequest(f"{path} is no file of catalogues: {error}") from error
+
+
+class Tables(Struct, frozen=True):
+    """The table of a topic, and that of its dead letters."""
+
+    main: LakeTable
+    dead: LakeTable
+
+
+def open_tables(topic: str, setting: TableSetting, catalogs: Catalogs, clock: Clock) -> Tables:
+    """Return the tables of a setting; whether they exist is not asked yet."""
+    partitioning = read_partitioning(setting.partition_by)
+    catalog = None if setting.catalog is None else find_catalog(catalogs, setting.catalog)
+    if setting.format == "delta":
+        from pydanube.tables.delta import DeltaLakeTable
+
+        main, options = _delta_place(setting.table, setting, catalog)
+        dead, _ = _delta_place(setting.dead_letters, setting, catalog)
+        return Tables(
+            DeltaLakeTable(main, topic, clock, partitioning=partitioning, storage_options=options),
+            DeltaLakeTable(dead, topic, clock, storage_options=options),
+        )
+    from pyiceberg.catalog import load_catalog
+
+    from pydanube.tables.iceberg import IcebergLakeTable
+
+    if catalog is None or catalog.type == "none":
+        raise InvalidRequest(
+            f"Iceberg needs a catalogue of type rest, glue or sql; {setting.catalog} is none"
+        )
+    assert setting.catalog is not None
+    opened = load_catalog(setting.catalog, type=catalog.type, **catalog.properties)
+    return Tables(
+        IcebergLakeTable(opened, setting.table, topic, partitioning=partitioning),
+        IcebergLakeTable(opened, setting.dead_letters, topic),
+    )
+
+
+def find_catalog(catalogs: Catalogs, name: str) -> CatalogSetting:
+    """Return a catalogue by name."""
+    found = catalogs.get(name)
+    if found is None:
+        known = ", ".join(sorted(catalogs)) or "none is defined"
+        raise NotFound(
+            f"there is no catalogue {name} ({known}); name it in the file of --catalogs or "
+            "DANUBE_CATALOGS"
+        )
+    return found
+
+
+def _delta_place(
+    table: str, setting: TableSetting, catalog: CatalogSetting | None
+) -> tuple[str, dict[str, str]]:
+    if is_path(table):
+        return table, {}
+    if catalog is None or catalog.type != "none" or "warehouse" not in catalog.properties:
+        raise InvalidRequest(
+            f"a Delta table lies in a catalogue of type none with a warehouse; {setting.catalog} "
+            "is not one"
+        )
+    options = dict(catalog.properties)
+    root = options.pop("warehouse").rstrip("/")
+    return f"{root}/{table.replace('.', '/')}", options

@@ -1,0 +1,368 @@
+"""Delta tables, through deltalake.
+
+A physical topic's position is the version of an application transaction, `danube:<topic>:<id>`.
+A commit that moves it fails if another one has moved it since the table was loaded: that is the
+compare-and-set. Which ids the table holds is a property of the table, set before the first rows.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyarrow import fs as arrow_fs
+from typing_extensions import override
+
+from pydanube.runtime.clock import Clock
+from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered, TableOfAnotherTopic
+from pydanube.tables.lake import (
+    Commit,
+    DataFile,
+    LakeSnapshot,
+    LakeTable,
+    TableFacts,
+    Upsert,
+)
+from pydanube.tables.partitioning import PartitionField, partition_column, split, with_values
+from pydanube.tables.state import Position
+
+TOPIC_PROPERTY = "danube.topic"
+IDS_PROPERTY = "danube.topic_ids"
+COMMIT_KEY = "danube.commit"
+GUARDED = "delta.setTransactionRetentionDuration"
+
+_HISTORY_MAX = 10_000
+_STATED = ("offset", "partition", "publish_time")
+_DELETED = "__danube_deleted"
+
+
+class DeltaLakeTable(LakeTable):
+    """A Delta table at a URI, for one topic."""
+
+    def __init__(
+        self,
+        uri: str,
+        topic: str,
+        clock: Clock,
+        *,
+        partitioning: Sequence[PartitionField] = (),
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._uri = uri
+        self._topic = topic
+        self._clock = clock
+        self._partitioning = tuple(partitioning)
+        self._options = dict(storage_options or {})
+
+    @property
+    @override
+    def name(self) -> str:
+        return self._uri
+
+    @override
+    def load(self) -> "DeltaSnapshot | None":
+        table = self.open()
+        if table is None:
+            return None
+        settings = table.metadata().configuration
+        if GUARDED in settings:
+            raise TableGuardAltered(
+                f"table {self._uri} has {GUARDED} set, so the offsets it holds would expire. "
+                "Unset the property; nothing was written"
+            )
+        owner = settings.get(TOPIC_PROPERTY)
+        if owner is None:
+            table.alter.set_table_properties(
+                {TOPIC_PROPERTY: self._topic}, raise_if_not_exists=False
+            )
+            return self.load()
+        if owner != self._topic:
+            raise TableOfAnotherTopic(
+                f"table {self._uri} holds topic {owner}, not {self._topic}; name another table"
+            )
+        return DeltaSnapshot(table, self._topic, self._partitioning, self._options, self._clock)
+
+    @override
+    def create(self, columns: pa.Schema) -> None:
+        for each in self._partitioning:
+            column = partition_column(each, columns.field(each.column).type)
+            if column.name not in columns.names:
+                columns = columns.append(column)
+        try:
+            DeltaTable.create(
+                self._uri,
+                schema=columns,
+                mode="ignore",
+                partition_by=[each.name for each in self._partitioning],
+                configuration={TOPIC_PROPERTY: self._topic},
+                storage_options=self._options,
+                raise_if_key_not_exists=False,
+            )
+        except CommitFailedError:
+            return  # Somebody else was faster.
+
+    @override
+    def holds(self, commit_id: str) -> bool:
+        table = self.open()
+        if table is None:
+            return False
+        return any(each.get(COMMIT_KEY) == commit_id for each in table.history(_HISTORY_MAX))
+
+    def open(self) -> DeltaTable | None:
+        """Return the table as deltalake knows it; None: there is none."""
+        try:
+            return DeltaTable(self._uri, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+
+class DeltaSnapshot(LakeSnapshot):
+    """A Delta table at one version."""
+
+    def __init__(
+        self,
+        table: DeltaTable,
+        topic: str,
+        partitioning: Sequence[PartitionField],
+        options: Mapping[str, str],
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._topic = topic
+        self._partitioning = partitioning
+        self._options = dict(options)
+        self._clock = clock
+        self._ids = _ids_of(table)
+        self._positions = _positions_of(table, self._ids)
+
+    @property
+    @override
+    def positions(self) -> Mapping[str, Position]:
+        return self._positions
+
+    @property
+    @override
+    def columns(self) -> pa.Schema:
+        derived = {each.name for each in self._partitioning if each.transform != "identity"}
+        schema = pa.schema(self._table.schema())
+        return pa.schema([each for each in schema if each.name not in derived])
+
+    @override
+    def write(self, name: str, rows: pa.Table) -> list[DataFile]:
+        files = []
+        parts = split(with_values(rows, self._partitioning), self._partitioning)
+        for number, (values, part) in enumerate(parts):
+            inside = part.drop_columns(list(values)) if values else part
+            path = f"{name}-{number}.parquet"
+            filesystem = self._filesystem()
+            with filesystem.open_output_stream(path) as out:
+                pq.write_table(inside, out, compression="zstd", compression_level=1)
+            files.append(
+                DataFile(
+                    path=path,
+                    rows=len(part),
+                    bytes=filesystem.get_file_info(path).size,
+                    partition={key: _partition_text(value) for key, value in values.items()},
+                    stats=_stats(inside),
+                )
+            )
+        return files
+
+    @override
+    def commit(self, commit: Commit) -> bool:
+        steps: list[Callable[[], None]] = []
+        ids = {**self._ids, **{name: each.id for name, each in commit.positions.items()}}
+        if ids != self._ids:
+            text = json.dumps(ids, sort_keys=True)
+            steps.append(
+                lambda: self._table.alter.set_table_properties(
+                    {IDS_PROPERTY: text}, raise_if_not_exists=False
+                )
+            )
+        if len(commit.added):
+            fields = Schema.from_arrow(commit.added).fields
+            steps.append(lambda: self._table.alter.add_columns(fields))
+        for step in steps:
+            if not _happens(step):
+                return False
+        # What was altered may have been altered on top of somebody else's rows.
+        if steps and _positions_of(self._table, ids) != self._positions:
+            return False
+        if commit.upsert is not None:
+            return self._merge(commit, commit.upsert)
+        return _happens(lambda: self._append(commit))
+
+    @override
+    def delete(self, files: Sequence[DataFile]) -> None:
+        filesystem = self._filesystem()
+        for each in files:
+            try:
+                filesystem.delete_file(each.path)
+            except FileNotFoundError:
+                continue
+
+    @override
+    def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
+        filters = [
+            condition
+            for name, (low, high) in bounds.items()
+            for condition in ((name, ">=", low), (name, "<", high))
+        ]
+        return self._table.to_pyarrow_table(columns=list(columns), filters=filters or None)
+
+    @override
+    def facts(self) -> TableFacts:
+        files = pa.table(self._table.get_add_actions(flatten=True))
+        return TableFacts(
+            version=str(self._table.version()),
+            files=len(files),
+            bytes=pc.sum(files.column("size_bytes")).as_py() or 0,
+            snapshots=self._table.version() + 1,
+            last_commit_ms=self._table.history(1)[0]["timestamp"],
+        )
+
+    def _append(self, commit: Commit) -> None:
+        now_ms = self._clock.now_ms()
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(each.path, each.bytes, each.partition, now_ms, True, each.stats)
+            for each in commit.files
+        ]
+        self._table.create_write_transaction(
+            actions,
+            "append",
+            self._table.schema(),
+            partition_by=[each.name for each in self._partitioning],
+            commit_properties=self._properties(commit),
+        )
+
+    def _merge(self, commit: Commit, upsert: Upsert) -> bool:
+        version = self._table.version()
+        changes = len(upsert.rows) or len(upsert.deleted)
+        if changes and not _happens(lambda: self._merge_rows(commit, upsert)):
+            return False
+        if self._table.version() > version and self._has(commit):
+            return True
+        # A merge that changes nothing makes no commit, and forgets the positions it was given.
+        if _positions_of(self._table, {**self._ids, **_ids(commit)}) != self._positions:
+            return False
+        return _happens(lambda: self._append(commit))
+
+    def _merge_rows(self, commit: Commit, upsert: Upsert) -> None:
+        source = with_values(_merge_source(upsert), self._partitioning)
+        same = " AND ".join(f'target."{name}" = source."{name}"' for name in upsert.key)
+        updates = {
+            f'"{name}"': f'source."{name}"' for name in source.column_names if name != _DELETED
+        }
+        merger = self._table.merge(
+            source,
+            predicate=same,
+            source_alias="source",
+            target_alias="target",
+            commit_properties=self._properties(commit),
+        )
+        merger.when_matched_delete(predicate=f"source.{_DELETED} = true").when_matched_update(
+            updates=updates, predicate=f"source.{_DELETED} = false"
+        ).when_not_matched_insert(updates=updates, predicate=f"source.{_DELETED} = false").execute()
+
+    def _has(self, commit: Commit) -> bool:
+        return _positions_of(self._table, _ids(commit)) == dict(commit.positions)
+
+    def _properties(self, commit: Commit) -> CommitProperties:
+        return CommitProperties(
+            custom_metadata={**commit.summary, COMMIT_KEY: commit.id},
+            app_transactions=[
+                Transaction(_app(name, each.id), each.next)
+                for name, each in commit.positions.items()
+                if self._positions.get(name) != each
+            ],
+        )
+
+    def _filesystem(self) -> Any:  # noqa: ANN401  pyarrow has no types.
+        handler = DeltaStorageHandler(self._table.table_uri, self._options)
+        return arrow_fs.PyFileSystem(handler)
+
+
+def _happens(change: Callable[[], object]) -> bool:
+    """Carry out a change of a table; False: somebody else was faster."""
+    try:
+        change()
+    except CommitFailedError:
+        return False
+    except (DeltaError, OSError) as error:
+        raise CommitOutcomeUnknown(f"nobody knows what became of a commit: {error}") from error
+    return True
+
+
+def _app(name: str, topic_id: str) -> str:
+    return f"danube:{name}:{topic_id}"
+
+
+def _ids(commit: Commit) -> dict[str, str]:
+    return {name: each.id for name, each in commit.positions.items()}
+
+
+def _ids_of(table: DeltaTable) -> dict[str, str]:
+    text = table.metadata().configuration.get(IDS_PROPERTY, "{}")
+    found: dict[str, str] = json.loads(text)
+    return found
+
+
+def _positions_of(table: DeltaTable, ids: Mapping[str, str]) -> dict[str, Position]:
+    found = {}
+    for name, topic_id in ids.items():
+        version = table.transaction_version(_app(name, topic_id))
+        if version is not None:
+            found[name] = Position(topic_id, version)
+    return found
+
+
+def _merge_source(upsert: Upsert) -> pa.Table:
+    rows = upsert.rows.append_column(_DELETED, pa.repeat(pa.scalar(False), len(upsert.rows)))
+    if not len(upsert.deleted):
+        return rows
+    columns = [
+        upsert.deleted.column(each.name)
+        if each.name in upsert.key
+        else pa.repeat(pa.scalar(each.name == _DELETED), len(upsert.deleted))
+        if each.name == _DELETED
+        else pa.nulls(len(upsert.deleted), each.type)
+        for each in rows.schema
+    ]
+    return pa.concat_tables([rows, pa.table(columns, schema=rows.schema)])
+
+
+def _stats(rows: pa.Table) -> str:
+    lowest: dict[str, object] = {}
+    highest: dict[str, object] = {}
+    for name in _STATED:
+        if name in rows.column_names and len(rows):
+            found = pc.min_max(rows.column(name)).as_py()
+            lowest[name], highest[name] = _stat(found["min"]), _stat(found["max"])
+    nulls = {name: rows.column(name).null_count for name in lowest}
+    return json.dumps(
+        {"numRecords": len(rows), "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+    )
+
+
+def _stat(value: object) -> object:
+    if isinstance(value, datetime):
+        # Publish times are whole milliseconds, so nothing is cut off.
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value
+
+
+def _partition_text(value: object) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value)

@@ -1,0 +1,33 @@
+"""What goes wrong between topics and tables, beside what brokers refuse."""
+
+from pydanube.errors import Conflict, InvalidRequest, Unavailable
+
+
+class TableOfAnotherTopic(Conflict):
+    """The table belongs to another topic, or to an earlier life of this one."""
+
+    code = "table_of_another_topic"
+
+
+class TableGuardAltered(Conflict):
+    """A setting of the table was changed without which a commit is no compare-and-set."""
+
+    code = "table_guard_altered"
+
+
+class TableDataLoss(Conflict):
+    """Messages that the table lacks are gone from the topic."""
+
+    code = "table_data_loss"
+
+
+class BadMessage(InvalidRequest):
+    """A message does not fit the table, and the table is set to fail then."""
+
+    code = "table_bad_message"
+
+
+class CommitOutcomeUnknown(Unavailable):
+    """A commit was sent and its answer lost: it may have happened, or happen yet."""
+
+    code = "table_commit_unknown"

@@ -1,0 +1,265 @@
+"""Iceberg tables, through pyiceberg.
+
+Positions are the table property `danube.offsets`. It is set in one transaction with a snapshot,
+even if that has no rows: only a snapshot brings the requirement that its parent is still the
+current one, which is the compare-and-set. pyiceberg would repeat a lost commit on top of the
+winner's rows, with positions that are wrong by then: the table's property
+`commit.retry.num-retries` must be 0, and is looked at whenever the table is loaded.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg import expressions
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
+from pyiceberg.table import Table, Transaction
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
+from typing_extensions import override
+
+from pydanube.errors import InvalidRequest
+from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered, TableOfAnotherTopic
+from pydanube.tables.lake import (
+    Commit,
+    DataFile,
+    LakeSnapshot,
+    LakeTable,
+    TableFacts,
+    Upsert,
+)
+from pydanube.tables.partitioning import PartitionField, split, with_values
+from pydanube.tables.state import Position, decode_positions, encode_positions
+
+TOPIC_PROPERTY = "danube.topic"
+OFFSETS_PROPERTY = "danube.offsets"
+COMMIT_PROPERTY = "danube.commit"
+GUARDED = "commit.retry.num-retries"
+
+# They take a column's name and a value, which their types do not say.
+_at_least: Any = expressions.GreaterThanOrEqual
+_below: Any = expressions.LessThan
+_equal: Any = expressions.EqualTo
+_one_of: Any = expressions.In
+
+_TRANSFORMS = {"identity": IdentityTransform, "day": DayTransform, "hour": HourTransform}
+
+
+class IcebergLakeTable(LakeTable):
+    """An Iceberg table of a catalogue, for one topic; its name is `namespace.table`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: str,
+        topic: str,
+        *,
+        partitioning: Sequence[PartitionField] = (),
+    ) -> None:
+        if identifier.count(".") < 1:
+            raise InvalidRequest(f"{identifier!r} is no table; write it as namespace.name")
+        self._catalog = catalog
+        self._identifier = identifier
+        self._topic = topic
+        self._partitioning = tuple(partitioning)
+
+    @property
+    @override
+    def name(self) -> str:
+        return self._identifier
+
+    @override
+    def load(self) -> "IcebergSnapshot | None":
+        table = self.open()
+        if table is None:
+            return None
+        owner = table.properties.get(TOPIC_PROPERTY)
+        if owner is None:
+            self._adopt(table)
+        elif owner != self._topic:
+            raise TableOfAnotherTopic(
+                f"table {self._identifier} holds topic {owner}, not {self._topic}; name another"
+            )
+        retries = table.properties.get(GUARDED)
+        if retries != "0":
+            raise TableGuardAltered(
+                f"table {self._identifier} has {GUARDED} {retries or 'unset'}, so a commit that "
+                "lost its race would be repeated with its rows twice. Set it to 0; nothing was "
+                "written"
+            )
+        return IcebergSnapshot(table, self._partitioning)
+
+    @override
+    def create(self, columns: pa.Schema) -> None:
+        namespace = self._identifier.rpartition(".")[0]
+        with suppress(NamespaceAlreadyExistsError):
+            self._catalog.create_namespace(namespace)
+        properties = {GUARDED: "0", TOPIC_PROPERTY: self._topic}
+        try:
+            with self._catalog.create_table_transaction(
+                self._identifier, schema=columns, properties=properties
+            ) as creating:
+                if self._partitioning:
+                    with creating.update_spec() as spec:
+                        for each in self._partitioning:
+                            transform = _TRANSFORMS[each.transform]()
+                            spec.add_field(each.column, transform, f"{each.column}_part")
+        except (TableAlreadyExistsError, CommitFailedException):
+            return  # Somebody else was faster.
+
+    @override
+    def holds(self, commit_id: str) -> bool:
+        table = self.open()
+        if table is None:
+            return False
+        if table.properties.get(COMMIT_PROPERTY) == commit_id:
+            return True
+        return any(
+            each.summary is not None and each.summary.get(COMMIT_PROPERTY) == commit_id
+            for each in table.snapshots()
+        )
+
+    def open(self) -> Table | None:
+        """Return the table as pyiceberg knows it; None: there is none."""
+        try:
+            return self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            return None
+
+    def _adopt(self, table: Table) -> None:
+        with table.transaction() as changing:
+            changing.set_properties({TOPIC_PROPERTY: self._topic, GUARDED: "0"})
+
+
+class IcebergSnapshot(LakeSnapshot):
+    """An Iceberg table at one snapshot."""
+
+    def __init__(self, table: Table, partitioning: Sequence[PartitionField]) -> None:
+        self._table = table
+        self._partitioning = partitioning
+        self._positions = decode_positions(table.properties.get(OFFSETS_PROPERTY, "{}"))
+
+    @property
+    @override
+    def positions(self) -> Mapping[str, Position]:
+        return self._positions
+
+    @property
+    @override
+    def columns(self) -> pa.Schema:
+        return self._table.schema().as_arrow()
+
+    @override
+    def write(self, name: str, rows: pa.Table) -> list[DataFile]:
+        files = []
+        derived = [each.name for each in self._partitioning if each.transform != "identity"]
+        parts = split(with_values(rows, self._partitioning), self._partitioning)
+        for number, (_, part) in enumerate(parts):
+            path = f"{self._table.location()}/data/{name}-{number}.parquet"
+            output = self._table.io.new_output(path)
+            with output.create() as out:
+                pq.write_table(
+                    part.drop_columns(derived), out, compression="zstd", compression_level=1
+                )
+            files.append(DataFile(path=path, rows=len(part), bytes=len(output)))
+        return files
+
+    @override
+    def commit(self, commit: Commit) -> bool:
+        summary = {**commit.summary, COMMIT_PROPERTY: commit.id}
+        changing = self._table.transaction()
+        if len(commit.added):
+            with changing.update_schema() as columns:
+                columns.union_by_name(commit.added)
+        changing.set_properties(
+            {OFFSETS_PROPERTY: encode_positions(commit.positions), COMMIT_PROPERTY: commit.id}
+        )
+        if commit.upsert is not None:
+            self._replace(changing, commit.upsert, summary)
+        elif commit.files:
+            paths = [each.path for each in commit.files]
+            changing.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
+        else:
+            changing.append(commit_schema(changing).empty_table(), snapshot_properties=summary)
+        return _happens(changing)
+
+    @override
+    def delete(self, files: Sequence[DataFile]) -> None:
+        for each in files:
+            try:
+                self._table.io.delete(each.path)
+            except FileNotFoundError:
+                continue
+
+    @override
+    def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
+        wanted: BooleanExpression = AlwaysTrue()
+        for name, (low, high) in bounds.items():
+            within = And(_at_least(name, low), _below(name, high))
+            wanted = And(wanted, within)
+        return self._table.scan(row_filter=wanted, selected_fields=tuple(columns)).to_arrow()
+
+    @override
+    def facts(self) -> TableFacts:
+        files = [task.file for task in self._table.scan().plan_files()]
+        current = self._table.current_snapshot()
+        return TableFacts(
+            version=str(current.snapshot_id if current else 0),
+            files=len(files),
+            bytes=sum(each.file_size_in_bytes for each in files),
+            snapshots=len(self._table.snapshots()),
+            last_commit_ms=current.timestamp_ms if current else None,
+        )
+
+    def _replace(self, changing: Transaction, upsert: Upsert, summary: dict[str, str]) -> None:
+        """Delete the rows of the keys, and append the new ones; a snapshot in any case."""
+        keys = pa.concat_tables([upsert.rows.select(upsert.key), upsert.deleted])
+        there = (
+            self._table.scan(row_filter=_any_of(keys), selected_fields=tuple(upsert.key)).to_arrow()
+            if len(keys)
+            else keys
+        )
+        if len(there):
+            gone = there.group_by(list(upsert.key)).aggregate([])
+            changing.delete(_any_of(gone), snapshot_properties=summary)
+        changing.append(upsert.rows, snapshot_properties=summary)
+
+
+def commit_schema(changing: Transaction) -> pa.Schema:
+    """Return the columns of a table as they are within a transaction."""
+    schema: pa.Schema = changing.table_metadata.schema().as_arrow()
+    return schema
+
+
+def _happens(changing: Transaction) -> bool:
+    try:
+        changing.commit_transaction()
+    except (CommitFailedException, ValidationException):
+        return False
+    except Exception as error:
+        # Catalogues fail in their own ways, and none of them says that nothing happened.
+        raise CommitOutcomeUnknown(f"nobody knows what became of a commit: {error}") from error
+    return True
+
+
+def _any_of(keys: pa.Table) -> BooleanExpression:
+    """Return the condition that a row has one of the keys."""
+    if keys.num_columns == 1:
+        found: BooleanExpression = _one_of(keys.column_names[0], set(keys.column(0).to_pylist()))
+        return found
+    ways = [_all(each) for each in keys.to_pylist()]
+    return ways[0] if len(ways) == 1 else Or(*ways)
+
+
+def _all(key: dict[str, Any]) -> BooleanExpression:
+    conditions = [_equal(name, value) for name, value in key.items()]
+    return And(*conditions)

@@ -1,0 +1,160 @@
+"""What an operator does with tables: typed verbs with typed results. Blocks."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from msgspec import Struct
+
+from pydanube.tables.book import TableBook
+from pydanube.tables.catalogs import Tables, open_tables
+from pydanube.tables.lake import LakeTable
+from pydanube.tables.partitioning import check_partitioning, read_partitioning
+from pydanube.tables.service import Progress, RunningTable, Surroundings
+from pydanube.tables.settings import TableSetting, check_setting
+from pydanube.tables.state import backlog
+from pydanube.tables.topic_schemas import TopicSchemas
+from pydanube.tables.topic_source import BrokerTopic
+from pydanube.tables.verifying import Verdict, verify
+
+
+class TableLine(Struct, frozen=True, kw_only=True):
+    """One table in a list."""
+
+    topic: str
+    format: str
+    table: str
+    catalog: str | None
+    mode: str
+    freshness_ms: int
+
+
+class EnabledTable(Struct, frozen=True, kw_only=True):
+    """What a topic will be as a table."""
+
+    topic: str
+    table: str
+    dead_letters: str
+    columns: list[str]
+
+
+class TableStatus(Struct, frozen=True, kw_only=True):
+    """How far a table is."""
+
+    topic: str
+    table: str
+    format: str
+    next_offsets: dict[str, int]
+    """By partition: the first offset the table lacks."""
+    lag_rows: int
+    lag_seconds: float
+    """Since the last commit, while there is a lag."""
+    files: int
+    bytes: int
+    snapshots: int
+    dead_letters: int
+    last_commit_ms: int | None
+
+
+class TableOperations:
+    """Verbs on tables, over one cluster."""
+
+    def __init__(self, given: Surroundings) -> None:
+        self._given = given
+        self._book = TableBook(given.access)
+
+    def enable(self, topic: str, setting: TableSetting) -> EnabledTable:
+        """Make a topic a table; whatever makes no sense is refused before anything changes."""
+        check_setting(setting)
+        columns = TopicSchemas(self._given.registry, topic).columns()
+        check_partitioning(read_partitioning(setting.partition_by), columns)
+        tables = open_tables(topic, setting, self._given.catalogs, self._given.clock)
+        tables.main.load()
+        self._book.put(topic, setting)
+        return EnabledTable(
+            topic=topic,
+            table=tables.main.name,
+            dead_letters=tables.dead.name,
+            columns=[f"{each.name} {each.type}" for each in columns],
+        )
+
+    def ends_of(self, topic: str) -> dict[str, int]:
+        """Return where a topic's partitions end now, for a table that starts there."""
+        return self._book.latest_offsets(topic)
+
+    def disable(self, topic: str) -> TableLine:
+        """Make a topic no table any more; the table and how far it is stay."""
+        line = _line(topic, self._book.get(topic))
+        self._book.remove(topic)
+        return line
+
+    def list(self) -> list[TableLine]:
+        """Return all topics that are tables."""
+        return [_line(topic, setting) for topic, setting in self._book.all().items()]
+
+    def status(self, topic: str) -> TableStatus:
+        """Tell how far a table is."""
+        setting = self._book.get(topic)
+        tables = self._tables(topic, setting)
+        states = BrokerTopic(self._given.access, topic).states()
+        snapshot = tables.main.load()
+        positions = {} if snapshot is None else snapshot.positions
+        rows, _ = backlog(positions, states, setting.starts)
+        facts = None if snapshot is None else snapshot.facts()
+        last_ms = None if facts is None else facts.last_commit_ms
+        waited = 0.0 if last_ms is None else (self._given.clock.now_ms() - last_ms) / 1000
+        return TableStatus(
+            topic=topic,
+            table=tables.main.name,
+            format=setting.format,
+            next_offsets={name: each.next for name, each in positions.items()},
+            lag_rows=rows,
+            lag_seconds=waited if rows else 0.0,
+            files=0 if facts is None else facts.files,
+            bytes=0 if facts is None else facts.bytes,
+            snapshots=0 if facts is None else facts.snapshots,
+            dead_letters=len(_places(tables.dead)),
+            last_commit_ms=last_ms,
+        )
+
+    def backfill(self, topic: str, report: Callable[[Progress], None]) -> TableStatus:
+        """Bring everything a topic has now into its table."""
+        running = RunningTable(topic, self._book.get(topic), self._given)
+        for progress in running.drain():
+            report(progress)
+        return self.status(topic)
+
+    def verify(self, topic: str) -> Verdict:
+        """Compare what a table holds with what it says it holds."""
+        setting = self._book.get(topic)
+        tables = self._tables(topic, setting)
+        snapshot = tables.main.load()
+        positions = {} if snapshot is None else snapshot.positions
+        return verify(
+            tables.main.name,
+            positions,
+            setting.starts,
+            _places(tables.main),
+            _places(tables.dead),
+            may_lack=setting.mode == "upsert" or setting.on_error == "skip",
+        )
+
+    def _tables(self, topic: str, setting: TableSetting) -> Tables:
+        return open_tables(topic, setting, self._given.catalogs, self._given.clock)
+
+
+def _places(table: LakeTable) -> pa.Table:
+    snapshot = table.load()
+    if snapshot is None:
+        return pa.schema([("partition", pa.int32()), ("offset", pa.int64())]).empty_table()
+    return snapshot.scan(["partition", "offset"], {})
+
+
+def _line(topic: str, setting: TableSetting) -> TableLine:
+    return TableLine(
+        topic=topic,
+        format=setting.format,
+        table=setting.table,
+        catalog=setting.catalog,
+        mode=setting.mode,
+        freshness_ms=setting.freshness_ms,
+    )

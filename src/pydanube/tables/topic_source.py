@@ -1,0 +1,52 @@
+"""A topic as a source of rows: what there is, and ranges of it, through the brokers."""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from typing_extensions import override
+
+from pydanube.errors import NotFound
+from pydanube.spark.brokers import brokers_of
+from pydanube.spark.options import Access, ReadOptions, Selection
+from pydanube.spark.source.planning import Piece, TopicState
+from pydanube.spark.source.reading import PieceReader, PieceTask
+from pydanube.spark.source.rows import COLUMNS, stored_columns
+from pydanube.spark.source.topics import Topics
+from pydanube.tables.exporter import TopicSource
+from pydanube.tables.state import Span
+
+
+class BrokerTopic(TopicSource):
+    """A reliable topic with all its partitions. Blocks."""
+
+    def __init__(self, access: Access, topic: str) -> None:
+        self._topic = topic
+        self._options = ReadOptions(
+            access=access,
+            selection=Selection(names=(topic,)),
+            starting_offsets="earliest",
+            segment_access="broker",
+        )
+
+    @property
+    @override
+    def topic(self) -> str:
+        return self._topic
+
+    @override
+    def states(self) -> Mapping[str, TopicState]:
+        return self.wait({}, 0)
+
+    def wait(self, after: Mapping[str, int], wait_ms: int) -> Mapping[str, TopicState]:
+        """Return what there is, at once or when a partition has more than `after`."""
+        topics = Topics(brokers_of(self._options.access), self._options.selection)
+        found = topics.states(after, wait_ms)
+        if not found:
+            raise NotFound(f"there is no topic {self._topic}")
+        return found
+
+    @override
+    def read(self, name: str, span: Span) -> Iterator[tuple[int, pa.RecordBatch]]:
+        piece = Piece(topic=name, id=span.id, start=span.start, end=span.end)
+        reader = PieceReader(self._options, PieceTask(piece=piece), stored_columns(COLUMNS))
+        return reader.rows()

@@ -1,0 +1,254 @@
+"""`danube table` against a real broker, real tables and real schemas."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import pydanube
+from pydanube.cli.main import danube
+from pydanube.testing.broker import Broker
+from tests.support.spark_topics import Topics, create_partitions, delete_topic
+
+ORDER = {"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topics(broker: Broker) -> Iterator[Topics]:
+    topics = Topics(broker.url)
+    yield topics
+    topics.close()
+
+
+class Tables:
+    """The command, and the files it works on."""
+
+    def __init__(self, broker: Broker, root: Path) -> None:
+        self.broker = broker
+        self.root = root
+        self.catalogs = root / "catalogs.yaml"
+        self.catalogs.write_text(
+            json.dumps(
+                {
+                    "catalogs": {
+                        "lake": {
+                            "type": "sql",
+                            "properties": {
+                                "uri": f"sqlite:///{root}/catalog.db",
+                                "warehouse": f"file://{root}/warehouse",
+                            },
+                        },
+                        "files": {"type": "none", "properties": {"warehouse": f"{root}/delta"}},
+                    }
+                }
+            )
+        )
+
+    def arguments(self, verb: str, *rest: str) -> list[str]:
+        where = ["--service-addr", self.broker.url, "--catalogs", str(self.catalogs)]
+        return ["table", verb, *rest, *where]
+
+    def run(self, verb: str, *rest: str) -> Result:
+        return CliRunner().invoke(danube, self.arguments(verb, *rest))
+
+    def answer(self, verb: str, *rest: str) -> Any:
+        result = self.run(verb, *rest, "--output", "json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def rows(self, kind: str, name: str) -> list[dict[str, Any]]:
+        if kind == "delta":
+            from deltalake import DeltaTable
+
+            return DeltaTable(f"{self.root}/delta/default/{name}").to_pyarrow_table().to_pylist()
+        from pyiceberg.catalog import load_catalog
+
+        lake = json.loads(self.catalogs.read_text())["catalogs"]["lake"]
+        catalog = load_catalog("lake", type="sql", **lake["properties"])
+        return catalog.load_table(f"default.{name}").scan().to_arrow().to_pylist()
+
+
+@pytest.fixture
+def tables(broker: Broker, tmp_path: Path) -> Tables:
+    return Tables(broker, tmp_path)
+
+
+CATALOG = {"delta": "files", "iceberg": "lake"}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_topic_becomes_a_table_and_goes_on_where_it_was(
+    tables: Tables, topics: Topics, kind: str
+) -> None:
+    topic, name = f"/default/tour-{kind}", f"tour_{kind}"
+    topics.publish(topic, range(30))
+    placed = ["--format", kind, "--catalog", CATALOG[kind]]
+    enabled = tables.answer("enable", topic, *placed)
+    assert "payload binary" in enabled["columns"]
+    assert [each["topic"] for each in tables.answer("list")] == [topic]
+    assert tables.answer("status", topic)["lag_rows"] == 30
+    assert tables.answer("backfill", topic)["lag_rows"] == 0
+    assert len(tables.rows(kind, name)) == 30
+    tables.answer("disable", topic)
+    assert tables.answer("list") == []
+    assert tables.run("status", topic).exit_code == 3
+    topics.publish(topic, range(30, 40))
+    tables.answer("enable", topic, *placed)
+    status = tables.answer("backfill", topic)
+    assert status["next_offsets"] == {topic: 40}
+    rows = sorted(tables.rows(kind, name), key=lambda row: row["offset"])
+    assert [row["offset"] for row in rows] == list(range(40))
+    assert [json.loads(row["payload"])["number"] for row in rows] == list(range(40))
+    verdict = tables.answer("verify", topic)
+    assert (verdict["rows"], verdict["expected"], verdict["findings"]) == (40, 40, [])
+    tables.answer("disable", topic)
+
+
+async def publish_orders(url: str, topic: str, subject: str) -> None:
+    async with pydanube.connect(url) as client:
+        await client.schemas.register(subject, json.dumps(ORDER))
+        async with client.producer(topic) as producer:
+            await producer.send(b'{"id": 1, "note": "first"}')
+        await client.schemas.configure_topic(topic, subject, policy="none")
+        async with client.producer(topic) as producer:
+            await producer.send(b'{"id": "not a number"}')
+            await producer.send(b'{"id": 3}')
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_fields_of_the_schema_are_columns_and_misfits_dead_letters(
+    broker: Broker, tables: Tables, kind: str
+) -> None:
+    topic, name = f"/default/typed-{kind}", f"typed_{kind}"
+    asyncio.run(publish_orders(broker.url, topic, f"orders-{kind}"))
+    tables.answer("enable", topic, "--format", kind, "--catalog", CATALOG[kind])
+    status = tables.answer("backfill", topic)
+    assert (status["dead_letters"], status["lag_rows"]) == (1, 0)
+    rows = sorted(tables.rows(kind, name), key=lambda row: row["offset"])
+    assert [(row["offset"], row["id"], row["note"]) for row in rows] == [
+        (0, 1, "first"),
+        (2, 3, None),
+    ]
+    (letter,) = tables.rows(kind, f"{name}__dlq")
+    assert (letter["offset"], letter["payload"]) == (1, b'{"id": "not a number"}')
+    assert tables.answer("verify", topic)["findings"] == []
+    tables.answer("disable", topic)
+
+
+def test_a_table_that_lost_rows_is_found_out(tables: Tables, topics: Topics) -> None:
+    from deltalake import DeltaTable
+
+    topic = "/default/damaged"
+    topics.publish(topic, range(20))
+    tables.answer("enable", topic, "--format", "delta", "--catalog", "files")
+    tables.answer("backfill", topic)
+    DeltaTable(f"{tables.root}/delta/default/damaged").delete("offset = 7 or offset = 8")
+    result = tables.run("verify", topic, "--output", "json")
+    assert result.exit_code == 1
+    (finding,) = json.loads(result.stdout)["findings"]
+    assert finding["missing"] == ["7-8"]
+    tables.answer("disable", topic)
+
+
+def test_a_start_at_the_end_is_fixed_when_the_table_is_enabled(
+    tables: Tables, topics: Topics
+) -> None:
+    topic = "/default/late"
+    topics.publish(topic, range(5))
+    tables.answer("enable", topic, "--format", "delta", "--catalog", "files", "--start", "latest")
+    topics.publish(topic, range(5, 8))
+    tables.answer("backfill", topic)
+    assert sorted(row["offset"] for row in tables.rows("delta", "late")) == [5, 6, 7]
+    assert tables.answer("verify", topic)["findings"] == []
+    tables.answer("disable", topic)
+
+
+def test_a_partitioned_topic_is_one_table_and_a_topic_created_anew_is_refused(
+    broker: Broker, tables: Tables, topics: Topics
+) -> None:
+    topic = "/default/parts"
+    create_partitions(broker, topic, 2)
+    topics.publish(f"{topic}-part-0", range(4))
+    topics.publish(f"{topic}-part-1", range(3))
+    where = ["--format", "delta", "--table", f"{tables.root}/parts"]
+    tables.answer("enable", topic, *where)
+    assert tables.answer("backfill", topic)["next_offsets"] == {
+        f"{topic}-part-0": 4,
+        f"{topic}-part-1": 3,
+    }
+    delete_topic(broker, topic)
+    create_partitions(broker, topic, 2)
+    topics.publish(f"{topic}-part-0", range(9))
+    assert tables.answer("list") == [], "the setting goes with its topic"
+    tables.answer("enable", topic, *where)
+    refused = tables.run("backfill", topic)
+    assert refused.exit_code == 5
+    assert "created anew" in refused.output
+    tables.answer("disable", topic)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--format", "iceberg"], "which catalogue"),
+        (["--format", "iceberg", "--catalog", "nowhere"], "there is no catalogue nowhere"),
+        (["--format", "iceberg", "--catalog", "files"], "Iceberg needs a catalogue"),
+        (["--format", "iceberg", "--table", "/data/x"], "namespace.name"),
+        (["--catalog", "lake", "--freshness", "10ms"], "1s to 1h"),
+        (["--catalog", "lake", "--key", "id"], "a key belongs to mode upsert"),
+        (["--catalog", "lake", "--partition-by", "day(nothing)"], "cannot be partitioned"),
+        (["--catalog", "lake", "--partition-by", "week(publish_time)"], "no partitioning"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_changes_nothing(
+    tables: Tables, topics: Topics, arguments: list[str], reason: str
+) -> None:
+    topics.publish("/default/refused", range(1))
+    result = tables.run("enable", "/default/refused", *arguments)
+    assert result.exit_code in (2, 3)
+    assert reason in result.output
+    assert tables.answer("list") == []
+
+
+def test_the_service_follows_a_topic_and_ends_on_sigterm(tables: Tables, topics: Topics) -> None:
+    topic = "/default/followed"
+    topics.publish(topic, range(10))
+    tables.answer("enable", topic, "--format", "delta", "--catalog", "files", "--freshness", "1s")
+    program = "from pydanube.cli.main import danube; danube()"
+    command = [sys.executable, "-c", program, *tables.arguments("run")]
+    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    try:
+        assert serving.stderr is not None
+        assert serving.stderr.readline() == "serving tables\n"
+        assert serving.stderr.readline() == (
+            f"{topic} -> default.followed: 10 messages, 10 rows, lag 0\n"
+        )
+        published = time.monotonic()
+        topics.publish(topic, range(10, 15))
+        assert "5 messages, 5 rows, lag 0" in serving.stderr.readline()
+        assert time.monotonic() - published < 10
+        held = topics.act("cursor.get", topic=topic, subscription="table:default.followed")
+        assert (held["position"], held["holds"]) == (15, True)
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(timeout=20) == 0
+        assert serving.stderr.read() == "stopped\n"
+    finally:
+        serving.kill()
+        serving.communicate()
+    assert len(tables.rows("delta", "followed")) == 15
+    tables.answer("disable", topic)
