@@ -18,6 +18,8 @@ from tests.support.object_store_servers import azurite, fake_gcs, seaweedfs
 
 TOPIC = "/default/orders"
 BURST = 150
+KILLS = 4
+"""Each may come between a sync and its answer, which makes the sender repeat itself."""
 FAULTS: tuple[Fault, ...] = ("503", "slow", "cut", "500")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -117,6 +119,10 @@ async def test_nothing_acknowledged_is_lost_or_doubled_through_faults_outage_and
     broker.kill()
     proxy.outage = False
     await asyncio.to_thread(broker.start)
+    for _ in range(KILLS):
+        await sender.more(10)
+        broker.kill()
+        await asyncio.to_thread(broker.start)
     proxy.faults.extend(["lost answer", *FAULTS])
     await sender.more(BURST)
     sender.enough.set()
