@@ -9,6 +9,7 @@ import tempfile
 import time
 
 from pydanube.metadata.raft_store import RaftPlace, RaftStore
+from pydanube.metadata.transport import RAFT_LIMITS
 from pydanube.runtime.machine import this_machine
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.http2.channel import Http2Channel
@@ -50,7 +51,11 @@ async def open_cluster(directory: str, nodes: int, tasks: TaskScope) -> list[Raf
         machine = this_machine()
         stores.append(
             await RaftStore.open(
-                machine, tasks, Http2Engine(clock=machine.clock), Http2Channel, place
+                machine,
+                tasks,
+                Http2Engine(clock=machine.clock, limits=RAFT_LIMITS),
+                Http2Channel,
+                place,
             )
         )
     for store in stores:

@@ -7,8 +7,10 @@ import pytest
 
 from benchmarks.raft import measure_raft, open_cluster
 from pydanube.errors import Conflict
+from pydanube.metadata.commands import MIB
 from pydanube.metadata.local_store import LocalMetadataStore
 from pydanube.metadata.raft_store import RaftPlace, RaftStore
+from pydanube.metadata.store import Expect, Put
 from pydanube.runtime.machine import this_machine
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.http2.channel import Http2Channel
@@ -69,6 +71,21 @@ async def test_three_nodes_agree(tmp_path: Path, tasks: TaskScope) -> None:
     for store in stores:
         await store.read_barrier()
         assert len(store.list("/")) == 3
+    for store in stores:
+        await store.close()
+
+
+async def test_the_largest_transaction_passes_through_a_follower(
+    tmp_path: Path, tasks: TaskScope
+) -> None:
+    stores = await open_cluster(str(tmp_path), 3, tasks)
+    follower = next(store for store in stores if not store.is_leader)
+    values = [Put(f"/large/{number}", b"x" * (MIB - 100)) for number in range(8)]
+    absent = [Expect("/" + f"{number:04}" * 2_000, 0) for number in range(1_000)]
+    assert await follower.transact(absent, values) == 1
+    for store in stores:
+        await store.read_barrier()
+        assert len(store.list("/large/")) == 8
     for store in stores:
         await store.close()
 

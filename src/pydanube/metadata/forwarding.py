@@ -27,7 +27,8 @@ from pydanube.runtime.clock import Clock
 from pydanube.wire.calls import CallRefused
 
 BATCH_COMMANDS_MAX = 500
-BATCH_BYTES_MAX = 16 * MIB
+BATCH_BYTES_MAX = 4 * MIB
+"""Per call; one command always passes."""
 WAITING_MAX = 10_000
 AGAIN_SECONDS = 0.05
 SWEEP_SECONDS = 0.5
@@ -148,11 +149,13 @@ class Forwarding:
     def _take(self) -> list[_Ask]:
         batch: list[_Ask] = []
         size = 0
-        while self._waiting and len(batch) < BATCH_COMMANDS_MAX and size < BATCH_BYTES_MAX:
+        while self._waiting and len(batch) < BATCH_COMMANDS_MAX:
+            size += len(self._waiting[0].payload)
+            if batch and size > BATCH_BYTES_MAX:
+                break
             ask = self._waiting.popleft()
             if not ask.outcome.done():
                 batch.append(ask)
-                size += len(ask.payload)
         return batch
 
     async def _send(self, batch: Sequence[_Ask]) -> bool:

@@ -96,7 +96,8 @@ class RaftNode:
         self._proposals: dict[int, _Proposal] = {}
         self._reads: dict[int, asyncio.Future[int]] = {}
         self._last_context = 0
-        self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
+        self._catching_up: list[tuple[int, int, asyncio.Future[None]]] = []
+        """The index waited for, the deadline, and who waits."""
         self._wakeup = asyncio.Event()
         self._timer: Timer | None = None
         self._founding: Membership | None = None
@@ -184,11 +185,12 @@ class RaftNode:
         self._wakeup.set()
 
     async def wait_applied(self, index: int) -> None:
-        """Wait until an entry is applied here."""
+        """Wait until an entry is applied here; Unavailable if that takes too long."""
         self._require_working()
         if self.applied < index:
             future = asyncio.get_running_loop().create_future()
-            self._catching_up.append((index, future))
+            deadline_ms = self._clock.monotonic_ms() + self._settings.write_ms_max
+            self._catching_up.append((index, deadline_ms, future))
             await future
 
     async def run(self) -> None:
@@ -289,21 +291,21 @@ class RaftNode:
 
     def _caught_up(self) -> None:
         still = []
-        for index, future in self._catching_up:
+        for index, deadline_ms, future in self._catching_up:
             if index > self.applied:
-                still.append((index, future))
+                still.append((index, deadline_ms, future))
             elif not future.done():
                 future.set_result(None)
         self._catching_up = still
 
     async def _shorten_log_if_due(self) -> None:
         log = self.raft.log
-        grown = log.applied - log.snapshot.index
-        if not grown or log.unstored_snapshot is not None:
+        entries, size = log.applied - log.snapshot.index, self._disk.grown_bytes
+        if not entries or log.unstored_snapshot is not None:
             return
-        if grown < self._settings.snapshot_entries and (
-            self._disk.grown_bytes < self._settings.log_bytes_max
-        ):
+        is_long = entries >= self._settings.snapshot_entries or size >= self._settings.log_bytes_max
+        # A large state is not written anew for a few small changes.
+        if not is_long or size < len(log.snapshot.state) // 2:
             return
         term = log.term_at(log.applied)
         assert term is not None, "what was just applied is held"
@@ -321,7 +323,7 @@ class RaftNode:
             return
         self._tick_later()
         self.raft.tick()
-        self._expire_proposals()
+        self._expire()
         self._observe()
         self._wakeup.set()
 
@@ -338,7 +340,8 @@ class RaftNode:
         self._wakeup.set()
         return outcome
 
-    def _expire_proposals(self) -> None:
+    def _expire(self) -> None:
+        """Tell those who have waited too long."""
         now_ms = self._clock.monotonic_ms()
         late = [
             index
@@ -353,6 +356,14 @@ class RaftNode:
                         "no majority of the metadata nodes has answered in time; "
                         "the write may happen yet"
                     )
+                )
+
+        behind = [one for one in self._catching_up if one[1] <= now_ms or one[2].done()]
+        self._catching_up = [one for one in self._catching_up if one not in behind]
+        for index, _, future in behind:
+            if not future.done():
+                future.set_exception(
+                    Unavailable(f"this node has not caught up to entry {index} in time")
                 )
 
     def _observe(self) -> None:
@@ -402,7 +413,7 @@ class RaftNode:
             proposal.outcome for proposal in self._proposals.values()
         ]
         waiting += self._reads.values()
-        waiting += [future for _, future in self._catching_up]
+        waiting += [future for _, _, future in self._catching_up]
         self._proposals.clear()
         self._reads.clear()
         self._catching_up.clear()

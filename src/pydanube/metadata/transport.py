@@ -13,12 +13,17 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import CallRefused, Channel
+from pydanube.wire.http2.limits import Http2Limits
 
 CALL_SECONDS = 2.0
 PAUSE_SECONDS = 0.1
 """Between attempts to reach a node that was not reached."""
 PIECE_BYTES = MIB
-LETTER_BYTES_MAX = 8 * MIB
+LETTER_BYTES_MAX = 4 * MIB
+"""Per call; one message always passes."""
+RAFT_LIMITS = Http2Limits(message_bytes_max=32 * MIB)
+"""For the engine that serves the Raft port: the largest transaction passes."""
+LETTERS_MAX = 1_000
 WAITING_MAX = 4_096
 STRANGERS_MAX = 256
 SNAPSHOT_BYTES_MAX = 1024 * MIB
@@ -134,11 +139,11 @@ class _Sender:
     async def _send_letters(self) -> bool:
         letters: list[Message] = []
         size = 0
-        while self._waiting and size < LETTER_BYTES_MAX:
-            message = self._waiting.popleft()
-            letters.append(message)
-            if isinstance(message, Append):
-                size += sum(entry.size for entry in message.entries)
+        while self._waiting and len(letters) < LETTERS_MAX:
+            size += _size(self._waiting[0])
+            if letters and size > LETTER_BYTES_MAX:
+                break
+            letters.append(self._waiting.popleft())
         return await self._call(MESSAGES, encode(Letters(self.own_address, letters)), letters[0].to)
 
     async def _send_snapshot(self, message: InstallSnapshot) -> None:
@@ -174,6 +179,10 @@ class _Sender:
         self._closed = True
         self._wakeup.set()
         await self.channel.close()
+
+
+def _size(message: Message) -> int:
+    return sum(entry.size for entry in message.entries) if isinstance(message, Append) else 0
 
 
 def _piece(address: str, message: InstallSnapshot, snapshot: Snapshot, start: int) -> SnapshotPiece:
