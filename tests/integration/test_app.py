@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import pydantic
@@ -222,3 +223,57 @@ def test_a_termination_signal_stops_an_app_in_order(orders: pydanube.Broker) -> 
         os.kill(process.pid, signal.SIGTERM)
         output, errors = process.communicate(timeout=30)
     assert (output, errors, process.returncode) == ("finished\n", "", 0)
+
+
+APP = """
+import os, pydanube
+app = pydanube.App(os.environ["BROKER"])
+
+@app.subscriber("/default/orders", subscription="s", start_position="earliest")
+async def handle(order: dict[str, str]) -> None:
+    print(order["item"], flush=True)
+
+not_an_app = 7
+"""
+
+
+def danube_run(directory: Path, name: str, url: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [str(Path(sys.executable).with_name("danube")), "run", name, "--app-dir", str(directory)],
+        env={**os.environ, "BROKER": url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_danube_run_runs_an_app_until_it_is_told_to_stop(
+    orders: pydanube.Broker, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    with danube_run(tmp_path, "shop:app", orders.url) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == ["tea\n", "milk\n", "cake\n"]
+        os.kill(process.pid, signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+    assert (output, process.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint", "code"),
+    [
+        ("shop", "names no app: write MODULE:APP", 2),
+        ("shop:not_an_app", "not_an_app in shop is no pydanube.App", 2),
+        ("shop:nothing", "nothing in shop is no pydanube.App", 2),
+        ("cellar:app", "No module named 'cellar'; is --app-dir right?", 3),
+    ],
+)
+def test_danube_run_says_what_is_wrong_with_a_name(
+    tmp_path: Path, name: str, complaint: str, code: int
+) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    with danube_run(tmp_path, name, "http://127.0.0.1:1") as process:
+        output, errors = process.communicate(timeout=30)
+    assert complaint in errors
+    assert (output, "Traceback" in errors) == ("", False)
+    assert process.returncode == code
