@@ -25,7 +25,11 @@ PROTOCOL = "tests/integration/protocol"
 """Hundreds of small brokers that mostly wait: they run many at a time."""
 SPARK = "tests/integration/spark"
 """One Java for all of them, and Spark uses every core by itself."""
-ELSEWHERE = {"integration": (f"--ignore={PROTOCOL}", f"--ignore={SPARK}")}
+OPTIONS = {
+    "integration": (f"--ignore={PROTOCOL}", f"--ignore={SPARK}"),
+    # Worlds with a clock of their own do not notice their neighbours.
+    "simulation": ("-n", "2"),
+}
 
 ALLOWED_SKIPS: tuple[str, ...] = (
     "h2spec cannot be built",
@@ -80,7 +84,7 @@ def plan(arguments: list[str]) -> list[tuple[str, list[str]]]:
         return [("chosen", arguments)]
     folders = sorted(path.name for path in (ROOT / "tests").iterdir() if path.is_dir())
     quick = [f"tests/{name}" for name in folders if name not in (*ALONE, *NO_TESTS)]
-    alone = [(name, [f"tests/{name}", *ELSEWHERE.get(name, ()), *arguments]) for name in ALONE]
+    alone = [(name, [f"tests/{name}", *OPTIONS.get(name, ()), *arguments]) for name in ALONE]
     return [
         ("quick", [*quick, "-n", "2", *arguments]),
         ("protocol", [PROTOCOL, "-n", "4", *arguments]),
