@@ -51,26 +51,13 @@ def _surroundings(url: str, catalogs: str | None) -> "Iterator[Surroundings]":
     from pydanube.errors import NotSupported
 
     try:
-        from pydanube.tables.catalogs import read_catalogs
-        from pydanube.tables.service import Surroundings
+        from pydanube.tables.opening import surroundings_of
     except ImportError as error:
         raise NotSupported(
             f"tables need packages that are not installed ({error}): pip install 'pydanube[spark]'"
         ) from error
-    from pydanube.client.client import with_scheme
-    from pydanube.runtime.clock import SystemClock
-    from pydanube.runtime.randomness import SystemRandomness
-    from pydanube.spark.options import Access
-    from pydanube.tables.topic_schemas import RegistryConnection
-
-    with RegistryConnection(with_scheme(url)) as registry:
-        yield Surroundings(
-            access=Access(urls=(with_scheme(url),)),
-            catalogs={} if catalogs is None else read_catalogs(catalogs),
-            registry=registry,
-            clock=SystemClock(),
-            randomness=SystemRandomness(),
-        )
+    with surroundings_of(url, catalogs) as given:
+        yield given
 
 
 def _operations(given: "Surroundings") -> "TableOperations":
@@ -140,7 +127,7 @@ def enable(
 @table_options
 def list_tables(given: "Surroundings", show: _Show) -> None:
     """List the topics that are tables."""
-    show(_operations(given).list())
+    show(_operations(given).all())
 
 
 @command.command()
@@ -176,6 +163,26 @@ def verify(given: "Surroundings", show: _Show, topic: str) -> None:
     show(verdict)
     if not verdict.is_exact:
         raise click.exceptions.Exit(1)
+
+
+@command.command()
+@click.option("--dry-run", is_flag=True, help="Only tell what there is.")
+@table_options
+@topic_options
+def compact(given: "Surroundings", show: _Show, topic: str, dry_run: bool) -> None:
+    """Join small files of the table of TOPIC; exporters may go on meanwhile."""
+    show(_operations(given).compact(topic, dry_run=dry_run))
+
+
+@command.command()
+@click.option(
+    "--keep-days", type=click.IntRange(min=7), default=7, show_default=True, help="At least 7."
+)
+@table_options
+@topic_options
+def expire(given: "Surroundings", show: _Show, topic: str, keep_days: int) -> None:
+    """Forget what the table of TOPIC was long ago; what it holds stays."""
+    show(_operations(given).expire(topic, keep_days))
 
 
 @command.command()

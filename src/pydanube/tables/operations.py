@@ -1,6 +1,7 @@
 """What an operator does with tables: typed verbs with typed results. Blocks."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec import Struct
@@ -15,6 +16,9 @@ from pydanube.tables.state import backlog
 from pydanube.tables.topic_schemas import TopicSchemas
 from pydanube.tables.topic_source import BrokerTopic
 from pydanube.tables.verifying import Verdict, verify
+
+if TYPE_CHECKING:
+    from pydanube.tables.maintenance import Upkeep
 
 
 class TableLine(Struct, frozen=True, kw_only=True):
@@ -87,7 +91,7 @@ class TableOperations:
         self._book.remove(topic)
         return line
 
-    def list(self) -> list[TableLine]:
+    def all(self) -> list[TableLine]:
         """Return all topics that are tables."""
         return [_line(topic, setting) for topic, setting in self._book.all().items()]
 
@@ -137,6 +141,29 @@ class TableOperations:
             _places(tables.dead),
             may_lack=setting.mode == "upsert" or setting.on_error == "skip",
         )
+
+    def compact(self, topic: str, *, dry_run: bool = False) -> "list[Upkeep]":
+        """Join small files of a table and of its dead letters."""
+        from pydanube.tables import maintenance
+
+        return [
+            maintenance.compact(table, self._given.randomness, dry_run=dry_run)
+            for table in self._existing(topic)
+        ]
+
+    def expire(self, topic: str, keep_days: int) -> "list[Upkeep]":
+        """Forget what a table and its dead letters were, but for so many days."""
+        from pydanube.tables import maintenance
+
+        now_ms = self._given.clock.now_ms()
+        return [
+            maintenance.expire(table, now_ms, keep_days=keep_days)
+            for table in self._existing(topic)
+        ]
+
+    def _existing(self, topic: str) -> list[LakeTable]:
+        tables = self._tables(topic, self._book.get(topic))
+        return [each for each in (tables.main, tables.dead) if each.load() is not None]
 
     def _tables(self, topic: str, setting: TableSetting) -> Tables:
         return open_tables(topic, setting, self._given.catalogs, self._given.clock)
