@@ -313,5 +313,8 @@ class FaultySnapshot:
         self.owner.check()
         return self.snapshot.scan(columns, bounds)
 
+    def plain_files(self) -> Any:
+        return self.snapshot.plain_files()
+
     def facts(self) -> Any:
         return self.snapshot.facts()

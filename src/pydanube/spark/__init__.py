@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pydanube.spark.frames import history, read, read_stream, write_stream
     from pydanube.spark.progress import ProgressMetrics, ProgressMirror
     from pydanube.spark.sessions import session
+    from pydanube.tables.union_read import table
 
 __all__ = [
     "ProgressMetrics",
@@ -18,6 +19,7 @@ __all__ = [
     "read",
     "read_stream",
     "session",
+    "table",
     "write_stream",
 ]
 
@@ -25,6 +27,7 @@ _FOUND_IN = {
     "ProgressMetrics": "pydanube.spark.progress",
     "ProgressMirror": "pydanube.spark.progress",
     "session": "pydanube.spark.sessions",
+    "table": "pydanube.tables.union_read",
 }
 
 

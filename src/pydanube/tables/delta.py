@@ -218,6 +218,16 @@ class DeltaSnapshot(LakeSnapshot):
         return self._table.to_pyarrow_table(columns=list(columns), filters=filters or None)
 
     @override
+    def plain_files(self) -> list[str] | None:
+        # Newer protocols have deletion vectors and column mapping; partitions leave columns out.
+        if (
+            self._table.protocol().min_reader_version > 1
+            or self._table.metadata().partition_columns
+        ):
+            return None
+        return list(self._table.file_uris())
+
+    @override
     def facts(self) -> TableFacts:
         files = pa.table(self._table.get_add_actions(flatten=True))
         return TableFacts(

@@ -209,6 +209,18 @@ class IcebergSnapshot(LakeSnapshot):
         return self._table.scan(row_filter=wanted, selected_fields=tuple(columns)).to_arrow()
 
     @override
+    def plain_files(self) -> list[str] | None:
+        names: dict[int, str] = {}
+        for schema in self._table.schemas().values():
+            for each in schema.fields:
+                if names.setdefault(each.field_id, each.name) != each.name:
+                    return None  # A column was renamed: old files have it under its old name.
+        tasks = list(self._table.scan().plan_files())
+        if any(task.delete_files for task in tasks):
+            return None
+        return [task.file.file_path for task in tasks]
+
+    @override
     def facts(self) -> TableFacts:
         files = [task.file for task in self._table.scan().plan_files()]
         current = self._table.current_snapshot()

@@ -87,6 +87,9 @@ class LakeSnapshot(Protocol):
     def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
         """Return columns of all rows, or of those whose numbers are in [low, high) by column."""
 
+    def plain_files(self) -> list[str] | None:
+        """Return the files whose rows, by column name, are the table; None: it takes more."""
+
     def facts(self) -> TableFacts:
         """Tell about the table."""
 

@@ -28,7 +28,9 @@ COLUMNS = "columns"
 KEY = "key"
 """The steps a message can fail at."""
 
-_RAW = pa.schema([*ENVELOPE, (PAYLOAD, pa.binary())])
+RAW = pa.schema([*ENVELOPE, (PAYLOAD, pa.binary())])
+"""Messages as they are stored, with the place each has."""
+
 _DEAD_SCHEMA = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("step", pa.string())])
 
 
@@ -52,7 +54,7 @@ class Sorted(Struct, frozen=True):
 
 def raw_rows(batch: pa.RecordBatch, first: int, place: Place) -> pa.Table:
     """Return stored messages with all their columns, the first at offset `first`."""
-    return pa.Table.from_batches([to_rows(batch, first, place, _RAW)])
+    return pa.Table.from_batches([to_rows(batch, first, place, RAW)])
 
 
 def sort_messages(
@@ -84,7 +86,7 @@ def dead_letters(raw: pa.Table, reasons: Sequence[tuple[int, str, str]]) -> pa.T
         [{"row": row, "reason": reason, "step": step} for row, reason, step in reasons],
         schema=_DEAD_SCHEMA,
     )
-    found = raw.select(_RAW.names).take(notes.column("row"))
+    found = raw.select(RAW.names).take(notes.column("row"))
     found = found.append_column("reason", notes.column("reason"))
     return found.append_column("step", notes.column("step"))
 
