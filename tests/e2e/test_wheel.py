@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pydanube import sync
+from pydanube.client.options import Compression
 from tests.support.broker_process import BrokerProcess
 from tests.support.schema_calls import ORDER, ORDER_RENUMBERED, ORDER_WITH_NOTE
 
@@ -189,3 +191,18 @@ def check_nothing_lost(result: dict[str, Any], count: int) -> None:
     assert len(offsets) >= count
     firsts = list(dict.fromkeys(each["offset"] for each in received))
     assert firsts == sorted(firsts)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_messages_of_a_compressed_batch_arrive_one_by_one(
+    broker: BrokerProcess, compression: Compression
+) -> None:
+    topic = f"/default/packed-{compression}"
+    sent = [f"one coffee, two teas, number {number:04}" for number in range(100)]
+    with sync.connect(broker.url) as client:
+        with client.producer(topic, compression=compression) as producer:
+            producer.send_batch(sent)
+        client.consumer(topic, "sub", start_position="earliest").close()
+    received = wheel(broker, "drain", topic=topic, subscription="sub", count=100)["received"]
+    assert payloads(received) == sent
+    assert [each["offset"] for each in received] == list(range(100))

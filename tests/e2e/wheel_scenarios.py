@@ -110,6 +110,14 @@ async def exchange(client: DanubeClient, kind: str, reliable: bool, count: int) 
     say(received=received)
 
 
+async def drain(client: DanubeClient, topic: str, subscription: str, count: int) -> None:
+    """One consumer of a subscription that others made."""
+    consumer, queue = await new_consumer(client, topic, subscription, "Shared", "wheel")
+    received: list[dict[str, Any]] = []
+    await receive(consumer, queue, count, received)
+    say(received=received)
+
+
 async def fan_out(client: DanubeClient, subscriptions: int, count: int, reliable: bool) -> None:
     """Several exclusive subscriptions on one topic."""
     topic = f"/default/fan-out-{reliable}"
@@ -332,6 +340,7 @@ SCENARIOS: dict[str, Callable[..., Awaitable[None]]] = {
     each.__name__: each
     for each in (
         exchange,
+        drain,
         fan_out,
         share,
         partitions,

@@ -1,7 +1,10 @@
 """Compressed batches: smaller on the wire and in the journal, the same messages for all."""
 
 import asyncio
+import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow.flight as flight
 import pytest
@@ -91,3 +94,45 @@ async def test_a_payload_that_is_too_large_cannot_hide_by_being_compressed(
         with pytest.raises(pydanube.DanubeError, match="max_message_size"):
             await producer.send_batch([bytes(5_000)])
         assert (await producer.send_batch([b"small"]))[0].offset == 0
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+async def test_compressed_batches_become_segments_that_everybody_reads(
+    tmp_path: Path, compression: Compression
+) -> None:
+    settings = {
+        "storage.segments.seal_bytes": 64 * 1024,
+        "storage.segments.seal_seconds": 1,
+        "storage.tail_cache_bytes_max": 0,
+        "storage.segments.read_cache_bytes_max": 0,
+    }
+    data = str(tmp_path / "data")
+    async with (
+        pydanube.Broker(data, settings=settings) as broker,
+        pydanube.connect(broker.url) as client,
+    ):
+        async with client.producer(TOPIC, compression=compression) as producer:
+            await producer.send_batch(PAYLOADS)
+            await producer.send_batch(PAYLOADS)
+        pieces = await asyncio.to_thread(pieces_in_segments, broker.url, 2 * COUNT)
+        # By weight, not by what the packed batches weigh: a plan cuts history into such pieces.
+        assert sum(piece["bytes"] for piece in pieces) > sum(map(len, PAYLOADS + PAYLOADS))
+        await check_all_readers(broker, client, "before")
+    async with (
+        pydanube.Broker(data, settings=settings) as broker,
+        pydanube.connect(broker.url) as client,
+    ):
+        await check_all_readers(broker, client, "after")
+
+
+def pieces_in_segments(url: str, rows: int) -> list[dict[str, Any]]:
+    """Wait until segments hold so many rows; return what a plan says of their pieces."""
+    with flight.connect(url.replace("http://", "grpc://")) as stock:
+        for _ in range(400):
+            info = stock.get_flight_info(flight.FlightDescriptor.for_path(TOPIC))
+            notes = [json.loads(endpoint.app_metadata) for endpoint in info.endpoints]
+            pieces = [piece for piece in notes if "segment" in piece]
+            if sum(piece["rows"] for piece in pieces) == rows:
+                return pieces
+            time.sleep(0.05)
+    raise AssertionError(f"not in segments: {notes}")

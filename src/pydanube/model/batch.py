@@ -38,6 +38,10 @@ SCHEMA = pa.schema(
 # Columns weigh some kilobytes of their own, which nobody accounts for, and cost little to open.
 _COLUMNS_KEPT_BYTES_MIN = 64 * 1024
 
+UNPACKED_KEPT_MAX = 8
+"""Compressed batches whose columns are kept: those opened last, of all that were opened more than
+once. Each weighs 16 MiB at most, and 4 MiB if our own client sent it."""
+
 _TIME, _PRODUCER, _KEY, _ATTRS, _SCHEMA_ID, _SCHEMA_VERSION, _PAYLOAD = range(len(SCHEMA))
 
 
@@ -45,11 +49,20 @@ class Batch:
     """Immutable rows of `SCHEMA`, kept as the bytes that are written, sent and checksummed.
 
     `data` is one encapsulated Arrow IPC record-batch message, without the schema; its buffers may
-    be compressed. `wire` holds the
-    original request of each row, for batches gathered from single messages that came with theirs.
+    be compressed. `wire` holds the original request of each row, for batches gathered from single
+    messages that came with theirs.
     """
 
-    __slots__ = ("_columns", "_payload_bytes", "_timings", "count", "data", "size_bytes", "wire")
+    __slots__ = (
+        "_columns",
+        "_is_packed",
+        "_payload_bytes",
+        "_timings",
+        "count",
+        "data",
+        "size_bytes",
+        "wire",
+    )
 
     def __init__(
         self,
@@ -65,6 +78,7 @@ class Batch:
         self.count = count
         self.wire = wire
         self.size_bytes = len(data) + (sum(map(len, wire)) if wire is not None else 0)
+        self._is_packed = False  # As far as is known before it was opened.
         self._columns = columns if len(data) >= _COLUMNS_KEPT_BYTES_MIN else None
         self._payload_bytes = payload_bytes
         self._timings = timings
@@ -89,20 +103,31 @@ class Batch:
         return cls(data, count)
 
     def record_batch(self) -> pa.RecordBatch:
-        """Return the rows as Arrow columns, which share the memory of `data`."""
-        columns = self._columns
-        if columns is None:
-            try:
-                columns = pa.ipc.read_record_batch(pa.py_buffer(self.data), SCHEMA)
-            except (pa.ArrowException, OSError) as error:
-                raise Corruption(f"a stored batch is not an Arrow record batch: {error}") from error
-            if columns.num_rows != self.count:
-                raise Corruption(
-                    f"a stored batch holds {columns.num_rows} rows, its header says {self.count}"
-                )
-            # Columns of a compressed batch lie beside its bytes, where nobody accounts for them.
-            if _COLUMNS_KEPT_BYTES_MIN <= len(self.data) >= columns.nbytes:
-                self._columns = columns
+        """Return the rows as Arrow columns, which share the memory of `data`.
+
+        Those of a compressed batch are unpacked, and kept for a while if that is done again.
+        """
+        if self._columns is not None:
+            return self._columns
+        if self._is_packed:
+            return _unpacked(self)
+        columns = self._open()
+        if columns.nbytes > len(self.data):
+            # They lie beside its bytes, where nobody accounts for them.
+            self._is_packed = True
+        elif len(self.data) >= _COLUMNS_KEPT_BYTES_MIN:
+            self._columns = columns
+        return columns
+
+    def _open(self) -> pa.RecordBatch:
+        try:
+            columns = pa.ipc.read_record_batch(pa.py_buffer(self.data), SCHEMA)
+        except (pa.ArrowException, OSError) as error:
+            raise Corruption(f"a stored batch is not an Arrow record batch: {error}") from error
+        if columns.num_rows != self.count:
+            raise Corruption(
+                f"a stored batch holds {columns.num_rows} rows, its header says {self.count}"
+            )
         return columns
 
     def messages(self, first_row: int, end_row: int) -> list[Message]:
@@ -189,6 +214,11 @@ class Batch:
             return names
         pairs = zip(keys.to_pylist(), names, strict=True)
         return [name if key is None else key for key, name in pairs]
+
+
+@lru_cache(maxsize=UNPACKED_KEPT_MAX)
+def _unpacked(batch: Batch) -> pa.RecordBatch:
+    return batch._open()
 
 
 def gather_columns(messages: Sequence[Message]) -> pa.RecordBatch:

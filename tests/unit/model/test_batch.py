@@ -2,7 +2,8 @@ import pyarrow as pa
 import pytest
 
 from pydanube.errors import Corruption, InvalidRequest
-from pydanube.model.batch import SCHEMA, Batch, payloads_of
+from pydanube.model import batch as batches
+from pydanube.model.batch import SCHEMA, UNPACKED_KEPT_MAX, Batch, payloads_of
 from pydanube.model.message import Message
 
 
@@ -83,3 +84,32 @@ def test_payloads_are_the_same_without_arrow_objects_also_of_a_part(payloads: li
         for count in range(len(payloads) - first + 1):
             part = rows.slice(first, count)
             assert payloads_of(part) == payloads[first : first + count]
+
+
+def compressed(count: int = 100) -> Batch:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
+        writer.write_batch(Batch.gather([message(b"tea" * 100)] * count).record_batch())
+    packed = sink.getvalue().to_pybytes()[len(SCHEMA.serialize()) : -8]
+    return Batch.from_bytes(packed, count)
+
+
+def test_a_compressed_batch_that_is_read_row_by_row_is_unpacked_twice_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = compressed()
+    opened = []
+    open_it = Batch._open
+    monkeypatch.setattr(Batch, "_open", lambda self: opened.append(self) or open_it(self))
+    for row in range(100):
+        assert batch.messages(row, row + 1) == [message(b"tea" * 100)]
+    assert opened == [batch, batch]
+
+
+def test_few_unpacked_batches_are_kept() -> None:
+    for _ in range(3 * UNPACKED_KEPT_MAX):
+        batch = compressed(10)
+        assert batch.messages(0, 1) == batch.messages(9, 10)
+    assert batches._unpacked.cache_info().currsize <= UNPACKED_KEPT_MAX
+    assert batch._columns is None, "nobody accounts for what lies beside the bytes"

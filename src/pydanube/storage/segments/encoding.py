@@ -130,9 +130,11 @@ class SegmentEncoder:
         """Take the pieces that follow; write the row groups they complete."""
         for piece in pieces:
             assert piece.start == self.end, "a segment has no gaps"
-            rows = piece.batch.record_batch().slice(piece.first_row, piece.count)
-            self._raw_bytes += len(piece.batch.data) * piece.count // piece.batch.count
-            self._gather(rows)
+            columns = piece.batch.record_batch()
+            # A compressed batch counts as what it unpacks to, as readers of segments meet it.
+            weight = max(len(piece.batch.data), columns.nbytes)
+            self._raw_bytes += weight * piece.count // piece.batch.count
+            self._gather(columns.slice(piece.first_row, piece.count))
 
     def finish(self) -> EncodedSegment:
         """Return the file; at least one piece must have been added."""

@@ -170,3 +170,21 @@ def test_messages_without_a_payload_are_refused_by_name() -> None:
     batch = Batch.from_bytes(without.serialize().to_pybytes(), 1)
     with pytest.raises(Corruption, match="payload"):
         encode([Piece(Offset(0), batch, 0, 1)])
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_compressed_batch_weighs_what_it_unpacks_to(compression: str) -> None:
+    messages = [one_message(payload=b"tea" * 1000)] * 100
+    plain = Batch.gather(messages)
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
+        writer.write_batch(plain.record_batch())
+    packed = Batch.from_bytes(sink.getvalue().to_pybytes()[len(SCHEMA.serialize()) : -8], 100)
+    assert len(packed.data) * 10 < len(plain.data)
+    of_plain, of_packed = (
+        encode([Piece(Offset(0), batch, 0, 60), Piece(Offset(0), batch, 60, 100)])
+        for batch in (plain, packed)
+    )
+    assert of_packed.raw_bytes == pytest.approx(of_plain.raw_bytes, rel=0.02)
+    assert messages_in(decode(of_packed, 0)) == messages_in(decode(of_plain, 0))

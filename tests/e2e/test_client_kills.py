@@ -1,0 +1,131 @@
+"""The gathering producer and the batch consumer while their broker is killed under load."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import pydanube
+from pydanube.client.client import grpcio_channel
+from pydanube.runtime.randomness import SeededRandomness
+from pydanube.wire.http2.channel import Http2Channel
+from tests.support.broker_process import BrokerProcess
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+TOPIC = "/default/orders"
+PRODUCERS = 3
+BURST = 40
+KILLS = 5
+CHANNELS = {"http2": Http2Channel, "grpcio": grpcio_channel}
+
+
+class Load:
+    """Producers that send bursts, and one consumer that acks up to what it has received."""
+
+    def __init__(self, client: pydanube.Client) -> None:
+        self._client = client
+        self.acknowledged: dict[bytes, int | None] = {}
+        self.unsure: set[bytes] = set()
+        self.received: dict[int, bytes] = {}
+        self.acked_until = 0
+        self.first_left: int | None = None
+        """The lowest offset that a later consumer is delivered."""
+        self.over = asyncio.Event()
+
+    async def produce(self, number: int) -> None:
+        """Send one burst after the other, each in one turn of the event loop."""
+        sequence = 0
+        async with self._client.producer(TOPIC, name=f"p{number}") as producer:
+            while not self.over.is_set():
+                payloads = [b"%d-%06d" % (number, sequence + each) for each in range(BURST)]
+                sequence += BURST
+                answers = [producer.send_nowait(payload) for payload in payloads]
+                results = await asyncio.gather(*answers, return_exceptions=True)
+                for payload, result in zip(payloads, results, strict=True):
+                    if isinstance(result, pydanube.SentMessage):
+                        self.acknowledged[payload] = result.offset
+                    else:
+                        assert isinstance(result, pydanube.Unavailable), result
+                        self.unsure.add(payload)
+
+    async def consume(self) -> None:
+        """Ack every other batch, together with the one before it."""
+        async with self._client.consumer(
+            TOPIC, "s", name="c", subscription_type="Exclusive", start_position="earliest"
+        ) as consumer:
+            turn = 0
+            async for batch in consumer.batches():
+                offsets = range(batch.offset, batch.end)
+                self.received.update(zip(offsets, batch.payloads(), strict=True))
+                turn += 1
+                if turn % 2:
+                    continue
+                try:
+                    await consumer.ack_until(batch)
+                except pydanube.Unavailable:
+                    continue
+                self.acked_until = max(self.acked_until, batch.end)
+
+    async def look_what_is_left(self) -> None:
+        """Take over, once the broker was killed for the last time."""
+        async with self._client.consumer(
+            TOPIC, "s", name="c", subscription_type="Exclusive"
+        ) as consumer:
+            with suppress(TimeoutError):
+                self.first_left = (await consumer.receive(seconds_max=2)).offset
+
+
+@pytest.mark.parametrize("engine", ["http2", "grpcio"])
+async def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(
+    tmp_path: Path, engine: str
+) -> None:
+    chance = SeededRandomness(f"client kills {engine}")
+    with BrokerProcess(tmp_path / "data", engine=engine) as broker:
+        async with pydanube.connect(broker.url, open_channel=CHANNELS[engine]) as client:
+            load = Load(client)
+            await (await client.producer(TOPIC)).close()
+            producing = [asyncio.create_task(load.produce(n)) for n in range(PRODUCERS)]
+            consuming = asyncio.create_task(load.consume())
+            for _ in range(KILLS):
+                before = len(load.acknowledged)
+                async with asyncio.timeout(60):
+                    while len(load.acknowledged) < before + 5 * BURST:
+                        await asyncio.sleep(0.01)
+                await asyncio.sleep(chance.uniform(0.0, 0.3))
+                assert await asyncio.to_thread(broker.kill) == -9
+                await asyncio.to_thread(broker.start)
+            load.over.set()
+            async with asyncio.timeout(60):
+                await asyncio.gather(*producing)
+            table = await client.reader(TOPIC).to_arrow()
+            stored = table["payload"].to_pylist()
+            async with asyncio.timeout(60):
+                while len(load.received) < len(stored) and not consuming.done():
+                    await asyncio.sleep(0.05)
+            consuming.cancel()
+            await asyncio.gather(consuming, return_exceptions=True)
+            assert await asyncio.to_thread(broker.kill) == -9
+            await asyncio.to_thread(broker.start)
+            await load.look_what_is_left()
+        assert broker.terminate() == 0, broker.log_tail()
+    judge(load, stored)
+
+
+def judge(load: Load, stored: list[bytes]) -> None:
+    print(len(load.acknowledged), "acknowledged,", len(load.unsure), "unsure,", load.acked_until)
+    wrong = {p: at for p, at in load.acknowledged.items() if at is None or stored[at] != p}
+    assert wrong == {}, "acknowledged, and not stored where it was said"
+    assert len(set(stored)) == len(stored), "stored twice"
+    assert set(stored) <= load.acknowledged.keys() | load.unsure, "stored, and never sent"
+    for number in range(PRODUCERS):
+        own = [payload for payload in stored if payload.startswith(b"%d-" % number)]
+        assert own == sorted(own), f"producer {number} out of order"
+    assert load.received == dict(enumerate(stored)), "stored, and not delivered so"
+    assert load.acked_until > 0
+    if load.first_left is None:
+        assert load.acked_until == len(stored), "not acked, and not delivered again"
+    else:
+        assert load.first_left == load.acked_until, "acked and delivered again, or the reverse"
+    assert len(load.acknowledged) >= KILLS * 5 * BURST
