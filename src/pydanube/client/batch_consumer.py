@@ -115,7 +115,8 @@ class BatchConsumer(BatchSource):
                 async for _ in self._receive(self._connection):
                     attempt = 0
             except DanubeError as error:
-                if not (error.retryable and self._brokers.surroundings.retry.allows(attempt)):
+                # As with single messages: once subscribed, a consumer waits as long as it takes.
+                if not error.retryable:
                     raise
             await self._brokers.pause(attempt)
             attempt += 1
