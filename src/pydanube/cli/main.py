@@ -63,6 +63,9 @@ danube = LazyGroup(
         "bench": Found(
             "pydanube.cli.bench", "Measure a broker: rates, latencies, CPU per message."
         ),
+        "pipeline": Found(
+            "pydanube.cli.pipeline", "Plan, run, watch and stop data pipelines on Spark."
+        ),
         "journal": Found("pydanube.cli.journal", "Check a stopped broker's journal."),
     },
     help="PyDanube: a messaging broker whose acknowledgement means fsynced, and its tools.",

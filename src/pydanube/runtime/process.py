@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Coroutine
+from types import FrameType
 from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
@@ -53,3 +54,38 @@ class StopSignals:
         await self._arrived.wait()
         assert self._received is not None
         return self._received.name
+
+
+class StopFlag:
+    """SIGTERM and SIGINT as something to look at, where no event loop runs; in the main thread.
+
+    The second signal ends the process at once. Elsewhere, or before `__enter__`, only `set` counts.
+    """
+
+    def __init__(self) -> None:
+        self._wanted = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopFlag":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._wanted
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self._wanted = True
+
+    def _receive(self, number: int, _: FrameType | None) -> None:
+        if self._wanted:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._wanted = True

@@ -1,0 +1,272 @@
+"""Flows as Spark's frames: sources followed or looked up, steps applied, state noticed.
+
+Steps are functions of frames, so they are applied to streams, to the batches of a stream, and to
+plain frames in tests, by the same code.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pydanube.errors import InvalidRequest
+from pydanube.pipelines.definitions import Danube, Scalar, Source, Step, Watermark
+from pydanube.pipelines.graph import Flow, chance_in, step_inputs
+from pydanube.spark.amounts import read_instant_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PythonStep: TypeAlias = "Callable[..., DataFrame]"
+Frames: TypeAlias = "dict[str, DataFrame]"
+
+# Spark marks what belongs to a stream with a tilde.
+_STATEFUL = re.compile(
+    r"^[\s:+\-]*~(Aggregate|Deduplicate\w*|Distinct|FlatMapGroups\w*|TransformWithState\w*|"
+    r"Sort|GlobalLimit|LocalLimit|Window)\b",
+    re.MULTILINE,
+)
+_JOIN = re.compile(r"^[\s:+\-]*~Join\b", re.MULTILINE)
+_STREAM = re.compile(r"^[\s:+\-]*~?StreamingRelation", re.MULTILINE)
+_SHUFFLES = re.compile(r"^[\s:+\-]*~?(Aggregate|Deduplicate|Join|Repartition|Sort)", re.MULTILINE)
+
+
+class Shape:
+    """What compiling a flow has shown: its streaming frames, and which steps keep state."""
+
+    def __init__(self) -> None:
+        self.frames: Frames = {}
+        self.inputs: dict[str, tuple[str, ...]] = {}
+        self.stateful: set[str] = set()
+        self.shuffled = False
+        self.chance: str | None = None
+        """A function in the plan that another run would answer otherwise."""
+
+
+class FlowFrames:
+    """Builds the frames of one flow."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        danube: Danube,
+        parameters: Mapping[str, Scalar],
+        functions: Mapping[str, PythonStep] | None = None,
+    ) -> None:
+        self.flow = flow
+        self._danube = danube
+        self._parameters = dict(parameters)
+        self.functions = functions or {}
+
+    def subscription_of(self, name: str) -> str:
+        """Return the cursor that shows a source's progress at the broker."""
+        given = self.flow.sources[name].subscription
+        return given or f"{self.flow.pipeline}.{self.flow.sink.name}.{name}"
+
+    def options_of(self, name: str, start: Mapping[str, int] | None = None) -> dict[str, str]:
+        """Return a followed source as options of the data source."""
+        source = self.flow.sources[name]
+        options = {
+            **self._danube.options(),
+            **source.selection,
+            **_start_options(source.start),
+            **({"decode": source.decode} if source.decode != "raw" else {}),
+            "subscription": self.subscription_of(name),
+            **{key: _text(value) for key, value in source.options.items()},
+        }
+        if start is not None:
+            options.pop("startingTimestamp", None)
+            options["startingOffsets"] = json.dumps(start)
+        return options
+
+    def follow(
+        self,
+        spark: "SparkSession",
+        starts: Mapping[str, Mapping[str, int]],
+        statics: Mapping[str, "DataFrame"],
+    ) -> Shape:
+        """Return the flow as streaming frames; what Spark refuses names the step."""
+        sources: Frames = {}
+        for name, source in self.flow.sources.items():
+            if source.mode == "stream":
+                options = self.options_of(name, starts.get(name))
+                sources[name] = spark.readStream.format("danube").options(**options).load()
+            else:
+                sources[name] = statics[name]
+        return self.shape(spark, sources)
+
+    def shape(self, spark: "SparkSession", sources: Mapping[str, "DataFrame"]) -> Shape:
+        """Apply all steps, and note what each of them does."""
+        shape = Shape()
+        shape.frames = dict(sources)
+        marks: dict[str, tuple[Watermark, ...]] = {
+            name: (source.watermark,) if source.watermark else ()
+            for name, source in self.flow.sources.items()
+        }
+        for name in sources:
+            shape.frames[name], marks[name] = _watermarked(shape.frames[name], marks[name])
+        plans = {name: _plan(frame) for name, frame in sources.items()}
+        for step in self.flow.steps:
+            inputs = step_inputs(step, list(shape.frames))
+            frame = self.apply(spark, step, shape.frames)
+            waiting = tuple(dict.fromkeys(mark for each in inputs for mark in marks[each]))
+            shape.frames[step.name], marks[step.name] = _watermarked(frame, waiting)
+            shape.inputs[step.name] = inputs
+            plans[step.name] = _plan(frame)
+            if _keeps_state(plans[step.name], [plans[each] for each in inputs]):
+                shape.stateful.add(step.name)
+        last = plans[self.flow.sink.from_]
+        shape.shuffled = _SHUFFLES.search(last) is not None
+        shape.chance = chance_in(re.sub(r"\s", " ", last))
+        return shape
+
+    def apply(
+        self, spark: "SparkSession", step: Step, frames: Mapping[str, "DataFrame"]
+    ) -> "DataFrame":
+        """Return what a step makes of the frames before it. Expectations drop what they must."""
+        from pyspark.errors import PySparkException
+
+        try:
+            return self._apply(spark, step, frames)
+        except PySparkException as error:
+            words = str(error).partition("\n\nJVM stacktrace")[0].strip()
+            raise InvalidRequest(f"{self.flow.name}, step {step.name}: {words}") from error
+
+    def _apply(
+        self, spark: "SparkSession", step: Step, frames: Mapping[str, "DataFrame"]
+    ) -> "DataFrame":
+        if step.sql is not None:
+            for name in step_inputs(step, list(frames)):
+                frames[name].createOrReplaceTempView(name)
+            return spark.sql(step.sql.rstrip().rstrip(";"))
+        assert step.from_ is not None, "it was checked"
+        frame = frames[step.from_]
+        if step.python is not None:
+            return self._call(step, frame)
+        if step.dedupe is not None:
+            if step.dedupe.time not in frame.columns:
+                raise InvalidRequest(
+                    f"{self.flow.name}, step {step.name}: dedupe.time names {step.dedupe.time}, "
+                    f"and the columns are {', '.join(frame.columns)}"
+                )
+            return frame.dropDuplicatesWithinWatermark(list(step.dedupe.keys))
+        from pydanube.pipelines.judging import kept
+
+        return kept(frame, step.expect or ())
+
+    def _call(self, step: Step, frame: "DataFrame") -> "DataFrame":
+        assert step.python is not None
+        function = self.functions.get(step.name) or find_function(step.python)
+        taken = function.__code__.co_argcount if hasattr(function, "__code__") else 2
+        found = function(frame) if taken == 1 else function(frame, self._parameters)
+        from pyspark.sql import DataFrame
+
+        if not isinstance(found, DataFrame):
+            raise InvalidRequest(
+                f"{self.flow.name}, step {step.name}: {step.python} returned "
+                f"{type(found).__name__}; it must return a frame"
+            )
+        return found
+
+
+def find_function(reference: str) -> PythonStep:
+    """Return the function that `module:function` names."""
+    module, _, name = reference.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidRequest(
+            f"{reference} cannot be loaded: {error}; is its directory in PYTHONPATH?"
+        ) from error
+    if not callable(found):
+        raise InvalidRequest(f"{reference} is no function")
+    return found  # type: ignore[no-any-return]  # A callable; what it returns is checked.
+
+
+def look_up(spark: "SparkSession", source: Source, version: int | None) -> "DataFrame":
+    """Return a static source; a Delta table at one version."""
+    assert source.path is not None, "it was checked"
+    if source.format == "parquet":
+        return spark.read.parquet(source.path)
+    from deltalake import DeltaTable
+
+    table = DeltaTable(source.path, version=version)
+    return spark.createDataFrame(table.to_pyarrow_table())
+
+
+def version_of(source: Source) -> int | None:
+    """Return the newest version of a static source; None where there are none."""
+    if source.format != "delta":
+        return None
+    from deltalake import DeltaTable
+
+    assert source.path is not None, "it was checked"
+    return int(DeltaTable(source.path).version())
+
+
+def cut_of(flow: Flow, shape: Shape) -> str:
+    """Return the frame that leaves Spark's streaming part: batches begin there.
+
+    It is the earliest one behind everything that keeps state, such that what follows needs no
+    other stream.
+    """
+    order = [*flow.streams, *(step.name for step in flow.steps)]
+    static = {name for name, source in flow.sources.items() if source.mode == "static"}
+    after = max((order.index(name) for name in shape.stateful), default=0)
+    for position in range(after, len(order)):
+        later = order[position + 1 :]
+        allowed = {order[position], *later, *static} - set(flow.streams[1:])
+        if order[position] in flow.streams:
+            allowed |= {order[position]}
+            later = [name for name in later if name not in flow.streams]
+            if len(flow.streams) > 1:
+                continue
+        if all(set(shape.inputs[name]) <= allowed for name in later):
+            return order[position]
+    return flow.sink.from_
+
+
+def steps_after(flow: Flow, cut: str) -> tuple[Step, ...]:
+    """Return the steps that are applied to batches."""
+    names = [step.name for step in flow.steps]
+    return flow.steps[names.index(cut) + 1 :] if cut in names else flow.steps
+
+
+def _keeps_state(plan: str, inputs: Iterable[str]) -> bool:
+    before = list(inputs)
+    grown = len(_STATEFUL.findall(plan)) > sum(len(_STATEFUL.findall(each)) for each in before)
+    joins = len(_JOIN.findall(plan)) > sum(len(_JOIN.findall(each)) for each in before)
+    return grown or (joins and len(_STREAM.findall(plan)) > 1)
+
+
+def _plan(frame: "DataFrame") -> str:
+    return str(frame._jdf.queryExecution().analyzed().toString())
+
+
+def _watermarked(
+    frame: "DataFrame", waiting: tuple[Watermark, ...]
+) -> tuple["DataFrame", tuple[Watermark, ...]]:
+    """Set the watermarks whose column is here; the others wait for a step that makes it."""
+    left = []
+    for mark in waiting:
+        column = mark.column.rpartition(".")[2]
+        if column in frame.columns and ("." not in mark.column or "value" not in frame.columns):
+            frame = frame.withWatermark(column, mark.delay)
+        else:
+            left.append(mark)
+    return frame, tuple(left)
+
+
+def _start_options(start: Scalar) -> dict[str, str]:
+    text = str(start)
+    if text in ("earliest", "latest", "committed"):
+        return {"startingOffsets": text}
+    read_instant_ms(text, 0)
+    return {"startingTimestamp": text}
+
+
+def _text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,94 @@
+"""`plan`: what a pipeline would do, flow by flow, with the reason for each guarantee."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydanube.errors import DanubeError
+from pydanube.pipelines.checks import find_refusal
+from pydanube.pipelines.definitions import PipelineDefinition
+from pydanube.pipelines.flow_files import FlowFiles
+from pydanube.pipelines.flow_run import FlowPlanning, plan_flow
+from pydanube.pipelines.frames import FlowFrames, PythonStep
+from pydanube.pipelines.graph import Flow, flows_of
+from pydanube.pipelines.reports import FlowPlan, PipelinePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def plan_pipeline(
+    definition: PipelineDefinition,
+    spark: "SparkSession",
+    functions: Mapping[str, PythonStep] | None = None,
+) -> PipelinePlan:
+    """Look at everything that a run would need, and change nothing."""
+    return PipelinePlan(
+        pipeline=definition.pipeline,
+        flows=[_plan(definition, flow, spark, functions) for flow in flows_of(definition)],
+    )
+
+
+def _plan(
+    definition: PipelineDefinition,
+    flow: Flow,
+    spark: "SparkSession",
+    functions: Mapping[str, PythonStep] | None,
+) -> FlowPlan:
+    frames = FlowFrames(flow, definition.danube, definition.parameters, functions)
+    files = FlowFiles(definition.checkpoints, flow.pipeline, flow.sink.name)
+    record = files.record()
+    refusals: list[str] = []
+    planning: FlowPlanning | None = None
+    try:
+        planning = plan_flow(spark, frames, record.starts if record else {})
+        refusal = find_refusal(flow, files, planning.identity)
+        refusals += [refusal] if refusal else []
+    except DanubeError as error:
+        refusals.append(str(error))
+    guarantee, reason = promise(flow)
+    return FlowPlan(
+        flow=flow.sink.name,
+        target=flow.sink.target,
+        sources=tuple(
+            f"{name}: {', '.join(source.selection.values()) or source.path}"
+            for name, source in flow.sources.items()
+        ),
+        stateful=bool(planning and planning.shape.stateful),
+        guarantee=guarantee,
+        reason=reason,
+        checkpoint=_checkpoint(files),
+        refusals=tuple(refusals),
+    )
+
+
+def promise(flow: Flow) -> tuple[str, str]:
+    """Return what a flow guarantees, and why."""
+    sink = flow.sink
+    unversioned = [
+        name
+        for name, source in flow.sources.items()
+        if source.mode == "static" and source.format != "delta"
+    ]
+    match sink.format:
+        case "danube" if sink.guarantee == "at_least_once":
+            return "at least once", "the sink asks for no more"
+        case "danube" if unversioned:
+            return (
+                "at least once",
+                f"{', '.join(unversioned)} has no versions: a repeated batch may look up others",
+            )
+        case "danube":
+            return "exactly once", "rows are numbered by query, batch and task; a repeat is known"
+        case "delta":
+            return "exactly once", "rows and the batch's number are one commit of the table"
+        case "parquet":
+            return "exactly once", "a batch has a directory of its own, which a repeat writes anew"
+        case "console" | "noop":
+            return "at least once", "nothing is kept that would know a repeat"
+
+
+def _checkpoint(files: FlowFiles) -> str:
+    if files.query_id() is None:
+        return f"{files.checkpoint}: none yet"
+    last = files.last_batch()
+    return f"{files.checkpoint}: {'no batch' if last is None else f'batch {last}'} done"

@@ -1,0 +1,100 @@
+"""What runs, plans and status say about flows, and how a progress line reads. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from pydanube.pipelines.graph import Flow
+from pydanube.spark.progress import lag_of
+
+State = Literal["STARTING", "RUNNING", "RESTARTING", "STOPPED", "DONE", "FAILED"]
+
+
+class FlowStatus(Struct, kw_only=True):
+    """How a flow is doing; kept beside its checkpoint after every batch."""
+
+    pipeline: str
+    flow: str
+    target: str
+    state: State = "STARTING"
+    batch: int | None = None
+    rows_in: int = 0
+    rows_out: int = 0
+    dead_letters: int = 0
+    failed_expectations: dict[str, int] = {}
+    """By `expectation/action`."""
+    in_per_second: float = 0.0
+    out_per_second: float = 0.0
+    lag: int = 0
+    lag_seconds: float = 0.0
+    batch_ms: int = 0
+    batches: int = 0
+    batch_seconds: float = 0.0
+    restarts: int = 0
+    at_ms: int = 0
+    error: str | None = None
+    version: int | None = None
+    """Of the table, where the sink is one that counts them."""
+
+    def take(self, progress: Mapping[str, Any]) -> None:
+        """Take what Spark says about a batch."""
+        self.state = "RUNNING"
+        self.batch = progress["batchId"]
+        self.batches += 1
+        self.rows_in += progress.get("numInputRows") or 0
+        self.in_per_second = progress.get("processedRowsPerSecond") or 0.0
+        self.batch_ms = progress.get("batchDuration") or 0
+        self.batch_seconds += self.batch_ms / 1000
+        self.lag = sum(lag_of(progress).values())
+        self.lag_seconds = round(self.lag / self.in_per_second, 1) if self.in_per_second else 0.0
+
+
+def status_of(flow: Flow) -> FlowStatus:
+    """Return the status of a flow that has not begun."""
+    return FlowStatus(pipeline=flow.pipeline, flow=flow.sink.name, target=flow.sink.target)
+
+
+def line_of(status: FlowStatus) -> str:
+    """Return the line that people watch."""
+    name = f"{status.pipeline}/{status.flow}"
+    batch = "-" if status.batch is None else str(status.batch)
+    where = (
+        status.target if status.version is None else f"{status.target}, version {status.version}"
+    )
+    lag = f"lag {status.lag:,} rows {status.lag_seconds:.1f} s"
+    line = (
+        f"{name:<20} {status.state:<8} batch {batch}  in {_rate(status.in_per_second)}/s "
+        f"out {_rate(status.out_per_second)}/s  {lag}  "
+        f"batch {status.batch_ms} ms  dead {status.dead_letters}  → {where}"
+    )
+    return f"{line}  {status.error.splitlines()[0]}" if status.error else line
+
+
+def _rate(number: float) -> str:
+    return f"{number / 1000:.1f}k" if number >= 1000 else f"{number:.0f}"
+
+
+class FlowPlan(Struct, frozen=True, kw_only=True):
+    """What a flow would do, and why it may be trusted."""
+
+    flow: str
+    target: str
+    sources: tuple[str, ...]
+    stateful: bool
+    guarantee: str
+    reason: str
+    checkpoint: str
+    refusals: tuple[str, ...] = ()
+
+
+class PipelinePlan(Struct, frozen=True, kw_only=True):
+    """What a pipeline would do."""
+
+    pipeline: str
+    flows: list[FlowPlan]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether `run` would refuse a flow."""
+        return any(flow.refusals for flow in self.flows)

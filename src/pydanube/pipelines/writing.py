@@ -1,0 +1,108 @@
+"""How a batch reaches its sink, once: each kind of sink with its argument.
+
+A batch that is repeated after a crash has the same number, the same query and the same rows.
+Topics know the rows by their numbers; Delta tables know the batch by an application transaction
+in the same commit; Parquet files lie in a directory of the batch, which is written anew.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from pydanube.pipelines.definitions import Scalar, Sink
+from pydanube.pipelines.delta_tables import BatchId, write_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    """What a sink says about a batch."""
+
+    rows: int
+    version: int | None = None
+
+
+def write(
+    sink: Sink, frame: "DataFrame", batch: BatchId, danube: Mapping[str, str], *, ordered: bool
+) -> Written:
+    """Write a batch to a sink. `ordered` tells that tasks see their rows in a stable order."""
+    match sink.format:
+        case "danube":
+            options = {
+                **danube,
+                "encode": sink.encode,
+                "guarantee": sink.guarantee,
+                **({"topic": sink.topic} if sink.topic else {}),
+                **({"schemaSubject": sink.schema_subject} if sink.schema_subject else {}),
+            }
+            return write_topic(frame, batch.query, batch.number, options, sink.options, ordered)
+        case "delta":
+            assert sink.path is not None, "it was checked"
+            return Written(**_delta(sink, frame, batch))
+        case "parquet":
+            path = f"{sink.path}/danube_batch={batch.query}-{batch.number:09d}"
+            counted, count = _counted(frame)
+            writer = counted.write.mode("overwrite").partitionBy(*sink.partition_by)
+            writer.options(**_texts(sink.options)).parquet(path)
+            return Written(rows=count())
+        case "console":
+            rows = frame.count()
+            print(f"batch {batch.number}: {rows} rows")  # noqa: T201  It is the console's sink.
+            frame.show(truncate=False)
+            return Written(rows=rows)
+        case "noop":
+            counted, count = _counted(frame)
+            counted.write.format("noop").mode("overwrite").save()
+            return Written(rows=count())
+
+
+def write_topic(
+    frame: "DataFrame",
+    producer: str,
+    number: int,
+    danube: Mapping[str, str],
+    options: Mapping[str, Scalar],
+    ordered: bool,
+) -> Written:
+    """Append a batch to a topic, under numbers that a repeat has again."""
+    counted, count = _counted(frame)
+    writer = counted.write.format("danube").mode("append").options(**danube)
+    writer = writer.options(producer=producer, epoch=str(number))
+    writer = writer.option("order", "input" if ordered else "sorted").options(**_texts(options))
+    writer.save()
+    return Written(rows=count())
+
+
+def _delta(sink: Sink, frame: "DataFrame", batch: BatchId) -> dict[str, Any]:
+    rows = frame.toArrow()
+    assert sink.path is not None
+    version = write_batch(
+        sink.path,
+        rows,
+        batch,
+        mode=sink.mode,
+        key=sink.key,
+        partition_by=sink.partition_by,
+        storage=_texts(sink.options),
+    )
+    return {"rows": rows.num_rows, "version": version}
+
+
+def _counted(frame: "DataFrame") -> "tuple[DataFrame, Any]":
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+
+    observation = Observation()
+    return frame.observe(observation, count(lit(1)).alias("rows")), lambda: int(
+        observation.get["rows"]
+    )
+
+
+def _texts(options: Mapping[str, Scalar]) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in options.items()
+    }

@@ -1,0 +1,327 @@
+"""Pipelines on real Spark and a real broker: expectations, dead letters, crashes, restarts."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.flight as flight
+import pytest
+from deltalake import DeltaTable
+
+from pydanube.pipelines import Pipeline
+from pydanube.pipelines.control import statuses, stop_flows
+from pydanube.pipelines.definitions import PipelineDefinition
+from pydanube.pipelines.documents import read_definition
+from pydanube.pipelines.errors import ExpectationFailed, FlowHeld, FlowRefused, InvalidPipeline
+from pydanube.pipelines.graph import check_graph
+from pydanube.pipelines.metrics import metrics_text
+from pydanube.pipelines.planning import plan_pipeline
+from pydanube.pipelines.runner import PipelineRun, check_outcome
+from tests.support.spark_topics import payload
+
+RUN_SECONDS_MAX = 120
+
+FILE = """\
+pipeline: numbers
+danube: {url: "URL"}
+spark: {master: "local[2,4]", conf: {spark.sql.shuffle.partitions: 2, spark.ui.enabled: false}}
+checkpoints: ROOT/checkpoints
+trigger: {available_now: true}
+on_failure: {restarts: 0}
+sources:
+  numbers:
+    topic: TOPIC
+    watermark: {column: publish_time, delay: 1 minute}
+    options: {maxRowsPerTrigger: 400, pollMs: 1}
+steps:
+  - name: flat
+    sql: >
+      SELECT topic, partition, offset, publish_time, routing_key, attributes, payload,
+      from_json(cast(payload AS string), 'number bigint').number AS n FROM numbers
+  - name: valid
+    from: flat
+    expect:
+      - {name: no-three, check: "n % 10 <> 3", otherwise: dead_letter}
+      - {name: no-seven, check: "n % 10 <> 7", otherwise: dead_letter}
+      - {name: small, check: "n < 900", otherwise: drop}
+      - {name: keyed, check: "routing_key IS NOT NULL", otherwise: warn}
+sinks:
+  - SINK
+dead_letter: {topic: TOPIC-dlq}
+"""
+LAKE = "{name: lake, from: valid, format: delta, path: ROOT/lake}"
+
+
+@pytest.fixture
+def text(broker, topic, tmp_path) -> str:
+    return FILE.replace("URL", broker.url).replace("TOPIC", topic)
+
+
+def written(text: str, sink: str, root: Path) -> str:
+    return text.replace("SINK", sink).replace("ROOT", str(root))
+
+
+def read(text: str) -> PipelineDefinition:
+    definition, places = read_definition(text, "numbers.yml", {})
+    check_graph(definition, places)
+    return definition
+
+
+def run(spark: Any, text: str, **options: Any) -> Any:
+    found = PipelineRun(read(text), spark, **options).run()
+    check_outcome(found)
+    return found
+
+
+def is_good(number: int) -> bool:
+    return number % 10 not in (3, 7) and number < 900
+
+
+def is_dead(number: int) -> bool:
+    return number % 10 in (3, 7)
+
+
+def check_exact(rows: list[dict[str, Any]], numbers: list[int]) -> None:
+    """The law: count, distinct places, content."""
+    places = [(row["topic"], row["partition"], row["offset"]) for row in rows]
+    assert len(places) == len(numbers)
+    assert len(set(places)) == len(places), "a row came twice"
+    for row in rows:
+        assert bytes(row["payload"]) == payload(row["offset"])
+    assert sorted(row["offset"] for row in rows) == numbers
+
+
+def check_dead(topics: Any, topic: str, numbers: list[int]) -> None:
+    reader = topics._client.do_get(flight.Ticket(f"{topic}-dlq".encode()))
+    rows = reader.read_all().to_pylist()
+    found = [dict(row["attributes"]) for row in rows]
+    offsets = [int(each["x-original-topic-offset"]) for each in found]
+    assert sorted(offsets) == numbers
+    for row, each in zip(rows, found, strict=True):
+        number = int(each["x-original-topic-offset"])
+        assert row["payload"] == payload(number)
+        assert each["x-failure-reason"] == ("no-three" if number % 10 == 3 else "no-seven")
+        assert (each["x-original-topic"], each["x-step"]) == (topic, "valid")
+        assert each["x-pipeline"] == "numbers"
+        assert each.get("n") == (str(number) if number % 2 else None)
+
+
+def lake_rows(root: Path) -> list[dict[str, Any]]:
+    return DeltaTable(str(root / "lake")).to_pyarrow_table().to_pylist()
+
+
+class TestExpectations:
+    def test_good_rows_reach_the_table_and_the_others_the_dead_letters(
+        self, spark, topics, topic, text, tmp_path
+    ):
+        topics.publish(topic, range(1000))
+        (status,) = run(spark, written(text, LAKE, tmp_path))
+        check_exact(lake_rows(tmp_path), [n for n in range(1000) if is_good(n)])
+        check_dead(topics, topic, [n for n in range(1000) if is_dead(n)])
+        assert (status.rows_in, status.rows_out, status.dead_letters) == (1000, 720, 200)
+        assert status.failed_expectations == {
+            "no-three/dead_letter": 100,
+            "no-seven/dead_letter": 100,
+            "small/drop": 100,
+            "keyed/warn": len([n for n in range(1000) if not n % 3]),
+        }
+        assert (status.state, status.batch, status.lag) == ("DONE", 2, 0)
+        assert b'danube_pipeline_rows_out_total{pipeline="numbers",flow="lake"} 720' in (
+            metrics_text([status])
+        )
+        # A second run goes on where the first one ended, with another filter.
+        topics.publish(topic, range(1000, 1100))
+        more = written(text, LAKE, tmp_path).replace("n < 900", "n >= 0")
+        assert run(spark, more)[0].rows_in == 100
+        good = [n for n in range(1000) if is_good(n)]
+        good += [n for n in range(1000, 1100) if not is_dead(n)]
+        check_exact(lake_rows(tmp_path), good)
+
+    def test_a_rule_to_fail_fails_before_anything_is_written(
+        self, spark, topics, topic, text, tmp_path
+    ):
+        topics.publish(topic, range(100))
+        failing = written(text, LAKE, tmp_path).replace("otherwise: drop", "otherwise: fail")
+        failing = failing.replace("n < 900", "n <> 50")
+        definition = read(failing)
+        (status,) = PipelineRun(definition, spark).run()
+        assert status.state == "FAILED"
+        assert "1 rows break the expectation small" in status.error
+        assert not (tmp_path / "lake").exists()
+        assert ExpectationFailed.code
+
+    def test_rows_that_are_rejected_ahead_of_state_have_a_query_of_their_own(
+        self, spark, topics, topic, text, tmp_path
+    ):
+        topics.publish(topic, range(300))
+        topics.publish(topic, range(300))
+        deduped = (
+            "  - {name: deduped, from: valid, dedupe: {keys: [n], within: 1 hour, "
+            "time: publish_time}}\nsinks:"
+        )
+        sink = "{name: copy, from: deduped, format: parquet, path: ROOT/copy}"
+        run(spark, written(text.replace("sinks:", deduped), sink, tmp_path))
+        rows = spark.read.parquet(str(tmp_path / "copy")).collect()
+        assert sorted(row.n for row in rows) == [n for n in range(300) if not is_dead(n)]
+        dlq = topics._client.do_get(flight.Ticket(f"{topic}-dlq".encode())).read_all()
+        assert dlq.num_rows == 2 * 60
+
+
+class TestSinks:
+    def test_totals_per_minute_reach_a_table_and_a_topic(
+        self, spark, topics, topic, text, tmp_path
+    ):
+        topics.publish(topic, range(600))
+        totals = (
+            "  - {name: totals, sql: \"SELECT window(publish_time, '1 minute').start AS minute, "
+            'count(*) AS n FROM flat GROUP BY 1"}\nsinks:'
+        )
+        changed = text.replace("sinks:", totals)
+        lake = LAKE.replace("valid", "totals").replace("}", ", mode: upsert, key: [minute]}")
+        run(spark, written(changed, lake, tmp_path))
+        rows = lake_rows(tmp_path)
+        assert Counter(row["n"] for row in rows) == {60: 10}
+        alerts = (
+            f"{{name: alerts, from: totals, format: danube, topic: {topic}-alerts, encode: json}}"
+        )
+        run(spark, written(changed, alerts, tmp_path))
+        # Minutes that are over, by the watermark of one minute.
+        reader = topics._client.do_get(flight.Ticket(f"{topic}-alerts".encode()))
+        found = [json.loads(each) for each in reader.read_all()["payload"].to_pylist()]
+        assert [each["n"] for each in found] == [60] * 8
+
+
+class TestCrashes:
+    @pytest.mark.parametrize("moment", ["before_sink", "after_sink"])
+    def test_a_driver_that_is_killed_neither_loses_nor_repeats(
+        self, spark, topics, topic, text, tmp_path, moment
+    ):
+        topics.publish(topic, range(1000))
+        file = tmp_path / "numbers.yml"
+        file.write_text(written(text, LAKE, tmp_path))
+        killed = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "tests.support.killed_pipeline",
+                str(file),
+                json.dumps({"kill": moment, "batch": 1}),
+            ],
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+            capture_output=True,
+            timeout=RUN_SECONDS_MAX,
+            check=False,
+        )
+        assert killed.returncode == -9, killed.stderr.decode()[-2000:]
+        assert [each.state for each in statuses(str(tmp_path / "checkpoints"))] == ["STOPPED"]
+        done = len(lake_rows(tmp_path))
+        assert done < 720
+        run(spark, file.read_text())
+        check_exact(lake_rows(tmp_path), [n for n in range(1000) if is_good(n)])
+        check_dead(topics, topic, [n for n in range(1000) if is_dead(n)])
+
+
+class TestCheckpoints:
+    def test_a_lost_checkpoint_is_refused_and_the_sink_shows_the_way(
+        self, spark, topics, topic, text, tmp_path
+    ):
+        topics.publish(topic, range(500))
+        file = written(text, LAKE, tmp_path)
+        run(spark, file)
+        (tmp_path / "checkpoints").rename(tmp_path / "lost")
+        topics.publish(topic, range(500, 1000))
+        with pytest.raises(FlowRefused, match="--new-checkpoint --from-sink"):
+            run(spark, file)
+        plan = plan_pipeline(read(file), spark)
+        assert plan.is_refused
+        assert plan.flows[0].guarantee == "exactly once"
+        from pydanube.pipelines.checks import Beginning
+
+        run(spark, file, beginning=Beginning(new_checkpoint=True, from_sink=True))
+        check_exact(lake_rows(tmp_path), [n for n in range(1000) if is_good(n)])
+        run(spark, file)  # It goes on as if nothing had happened.
+        other = file.replace(f"topic: {topic}\n", f"topic: {topic}-other\n")
+        topics.publish(f"{topic}-other", range(1))
+        with pytest.raises(FlowRefused, match="the sources were"):
+            run(spark, other)
+
+    def test_a_flow_that_runs_can_be_seen_and_stopped_and_not_run_twice(
+        self, spark, topics, topic, text, tmp_path
+    ):
+        topics.publish(topic, range(100))
+        file = written(text, LAKE, tmp_path).replace("available_now: true", "every: 100ms")
+        running = PipelineRun(read(file), spark)
+        running.start()
+        try:
+            with pytest.raises(FlowHeld, match=f"process {os.getpid()} on "):
+                PipelineRun(read(file), spark).start()
+            turns = 0
+            while running.statuses()[0].batch is None and turns < 600:
+                running.turn()
+                turns += 1
+                spark.streams.awaitAnyTermination(0.1)
+            root = str(tmp_path / "checkpoints")
+            assert [each.state for each in statuses(root)] == ["RUNNING"]
+            with pytest.raises(Exception, match="still runs"):
+                stop_flows(root, "numbers", seconds_max=0)
+        finally:
+            while running.turn():
+                spark.streams.awaitAnyTermination(0.1)
+        assert [each.state for each in stop_flows(root, "numbers")] == ["STOPPED"]
+
+
+class TestPython:
+    def test_functions_build_the_same_pipeline_and_can_be_tested(
+        self, spark, broker, topics, topic, tmp_path
+    ):
+        topics.publish(topic, range(200))
+        p = Pipeline(
+            "numbers",
+            checkpoints=f"file://{tmp_path}/checkpoints",
+            url=broker.url,
+            dead_letter=f"{topic}-dlq",
+            spark=spark,
+        )
+        source = p.source("numbers", topic=topic, options={"pollMs": 1})
+
+        @p.step(source, expect={"no-three": "n % 10 <> 3"}, otherwise="dead_letter")
+        def valid(frame):
+            number = "from_json(cast(payload AS string), 'number bigint').number AS n"
+            return frame.selectExpr("topic", "partition", "offset", "payload", number)
+
+        p.sink("lake", valid, delta=str(tmp_path / "lake"))
+        tested = p.test(
+            {
+                "numbers": [
+                    {"topic": "t", "partition": 0, "offset": n, "payload": payload(n)}
+                    for n in range(5)
+                ]
+            }
+        )
+        assert [row["n"] for row in tested] == [0, 1, 2, 4]
+        assert p.plan().flows[0].refusals == ()
+        (status,) = p.run(available_now=True)
+        assert (status.rows_out, status.dead_letters) == (180, 20)
+        check_exact(lake_rows(tmp_path), [n for n in range(200) if n % 10 != 3])
+
+    def test_chance_in_a_function_is_refused(self, spark, broker, topics, topic, tmp_path):
+        topics.publish(topic, range(1))
+        p = Pipeline("p", checkpoints=str(tmp_path), url=broker.url, spark=spark)
+
+        @p.step(p.source("a", topic=topic))
+        def drawn(frame):
+            return frame.selectExpr("cast(rand() AS string) AS payload")
+
+        p.sink("b", drawn, topic=f"{topic}-b")
+        (flow,) = p.plan().flows
+        assert "rand gives another answer when a batch is repeated" in flow.refusals[0]
+
+    def test_a_mistake_is_named(self, tmp_path):
+        p = Pipeline("p", checkpoints=str(tmp_path))
+        p.sink("b", p.source("a", topic="orders"), delta=str(tmp_path))
+        with pytest.raises(InvalidPipeline, match=r"sources\.a\.topic"):
+            p.definition()
