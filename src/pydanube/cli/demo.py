@@ -27,14 +27,23 @@ SHOW_EVERY_SECONDS = 0.5
     "--port", type=click.IntRange(0, 65535), default=0, help="Of the broker.  [default: a free one]"
 )
 @click.option("--data-dir", help="Keep the messages there.  [default: a directory of the moment]")
+@click.option("--spark", is_flag=True, help="Let a pipeline on Spark total orders per minute.")
 @output_option
-def command(seconds: float | None, port: int, data_dir: str | None, output: str) -> None:
+def command(
+    seconds: float | None, port: int, data_dir: str | None, spark: bool, output: str
+) -> None:
     """See a broker with live traffic, in seconds.
 
     Starts a broker, a producer and two subscriptions: one Exclusive, one Shared by two consumers.
     Ends on Ctrl-C or after --seconds, and accounts for every message: exit code 0 says that all
     that was acknowledged was received.
+
+    With --spark: orders flow through a data pipeline into a Delta table and a topic, wrong ones to
+    dead letters, in about two minutes. It needs the extra spark and Java 17.
     """
+    if spark:
+        _demonstrate_spark(data_dir, output)
+        return
     from pydanube.cli.output import show
     from pydanube.runtime.process import run
 
@@ -45,6 +54,20 @@ def command(seconds: float | None, port: int, data_dir: str | None, output: str)
     else:
         click.echo(_summary(account))
     if account.lost or not account.broker_stopped_cleanly:
+        raise click.exceptions.Exit(1)
+
+
+def _demonstrate_spark(data_dir: str | None, output: str) -> None:
+    from pydanube.cli.demo_spark import demonstrate, show_progress, summary
+    from pydanube.cli.output import show
+
+    with _directory(data_dir) as directory:
+        account = demonstrate(directory, show_progress(output == "json"))
+    if output == "json":
+        show(account, output)
+    else:
+        click.echo(summary(account))
+    if account.lost:
         raise click.exceptions.Exit(1)
 
 

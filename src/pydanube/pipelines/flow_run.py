@@ -23,15 +23,18 @@ from pydanube.pipelines.frames import (
     look_up,
     steps_after,
     version_of,
+    words_of,
 )
 from pydanube.pipelines.graph import REJECTED, Flow
 from pydanube.pipelines.identity import FlowIdentity, identity_of
 from pydanube.pipelines.reports import FlowStatus, status_of
+from pydanube.pipelines.writing import topic_options
 from pydanube.runtime.clock import Clock
 from pydanube.spark.amounts import read_duration_ms
 from pydanube.spark.brokers import brokers_of
-from pydanube.spark.options import read_options
+from pydanube.spark.options import read_options, write_options
 from pydanube.spark.progress import offsets_of
+from pydanube.spark.sink.frames import check_frame
 from pydanube.spark.source.cursors import move_for_holder
 
 if TYPE_CHECKING:
@@ -84,6 +87,13 @@ def plan_flow(
             f"{flow.sink.target} stores each row once; take the value from the data, or give the "
             "sink guarantee: at_least_once"
         )
+    if flow.sink.format == "danube":
+        fields = shape.frames[flow.sink.from_].schema.fields
+        options = write_options(topic_options(flow.sink, frames.danube_options), streaming=False)
+        try:
+            check_frame([(each.name, each.dataType.simpleString()) for each in fields], options)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{flow.name}, sink {flow.sink.name}: {error}") from None
     return FlowPlanning(
         shape=shape,
         cut=cut,
@@ -311,7 +321,7 @@ class FlowRun:
     def _failed(self, error: Exception) -> None:
         self._query = None
         self._raised = None
-        words = str(error).partition("\n\nJVM stacktrace")[0].strip()
+        words = words_of(error)
         reached = self.status.batch
         self.status.error = (
             f"{self.flow.name} failed after batch {'-' if reached is None else reached}: {words}"

@@ -59,6 +59,11 @@ class FlowFrames:
         self._parameters = dict(parameters)
         self.functions = functions or {}
 
+    @property
+    def danube_options(self) -> dict[str, str]:
+        """Return how brokers are reached, as options of the data source."""
+        return self._danube.options()
+
     def subscription_of(self, name: str) -> str:
         """Return the cursor that shows a source's progress at the broker."""
         given = self.flow.sources[name].subscription
@@ -130,8 +135,8 @@ class FlowFrames:
         try:
             return self._apply(spark, step, frames)
         except PySparkException as error:
-            words = str(error).partition("\n\nJVM stacktrace")[0].strip()
-            raise InvalidRequest(f"{self.flow.name}, step {step.name}: {words}") from error
+            where = f"{self.flow.name}, step {step.name}"
+            raise InvalidRequest(f"{where}: {words_of(error)}") from error
 
     def _apply(
         self, spark: "SparkSession", step: Step, frames: Mapping[str, "DataFrame"]
@@ -168,6 +173,13 @@ class FlowFrames:
                 f"{type(found).__name__}; it must return a frame"
             )
         return found
+
+
+def words_of(error: Exception) -> str:
+    """Return what an error says, without the traces that Spark wraps around it."""
+    text = str(error).partition("\n\nJVM stacktrace")[0].strip()
+    own = [line for line in text.splitlines() if line.startswith("pydanube.")]
+    return own[-1].partition(": ")[2] if own else text
 
 
 def find_function(reference: str) -> PythonStep:

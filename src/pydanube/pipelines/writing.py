@@ -31,14 +31,8 @@ def write(
     """Write a batch to a sink. `ordered` tells that tasks see their rows in a stable order."""
     match sink.format:
         case "danube":
-            options = {
-                **danube,
-                "encode": sink.encode,
-                "guarantee": sink.guarantee,
-                **({"topic": sink.topic} if sink.topic else {}),
-                **({"schemaSubject": sink.schema_subject} if sink.schema_subject else {}),
-            }
-            return write_topic(frame, batch.query, batch.number, options, sink.options, ordered)
+            options = topic_options(sink, danube)
+            return write_topic(frame, batch.query, batch.number, options, {}, ordered)
         case "delta":
             assert sink.path is not None, "it was checked"
             return Written(**_delta(sink, frame, batch))
@@ -57,6 +51,18 @@ def write(
             counted, count = _counted(frame)
             counted.write.format("noop").mode("overwrite").save()
             return Written(rows=count())
+
+
+def topic_options(sink: Sink, danube: Mapping[str, str]) -> dict[str, str]:
+    """Return a topic as sink in options of the data source."""
+    return {
+        **danube,
+        "encode": sink.encode,
+        "guarantee": sink.guarantee,
+        **({"topic": sink.topic} if sink.topic else {}),
+        **({"schemaSubject": sink.schema_subject} if sink.schema_subject else {}),
+        **_texts(sink.options),
+    }
 
 
 def write_topic(
