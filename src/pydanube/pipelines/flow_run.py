@@ -243,7 +243,12 @@ class FlowRun:
             assert self._trigger.every is not None, "it was checked"
             every = read_duration_ms(self._trigger.every)
             writer = writer.trigger(processingTime=f"{every} milliseconds")
-        return writer.start()
+        from pyspark.errors import AnalysisException
+
+        try:
+            return writer.start()
+        except AnalysisException as error:
+            raise InvalidRequest(f"{self.flow.name}: {words_of(error)}") from error
 
     def _rejecting(self, steps: tuple[Step, ...]) -> "FlowRun":
         """Return the flow that carries rows to the dead letters ahead of a step with state."""

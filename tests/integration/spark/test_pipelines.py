@@ -180,7 +180,7 @@ class TestSinks:
         topics.publish(topic, range(600))
         totals = (
             "  - {name: totals, sql: \"SELECT window(publish_time, '1 minute').start AS minute, "
-            'count(*) AS n FROM flat GROUP BY 1"}\nsinks:'
+            'count(*) AS n FROM flat GROUP BY window(publish_time, '1 minute')"}\nsinks:'
         )
         changed = text.replace("sinks:", totals)
         lake = LAKE.replace("valid", "totals").replace("}", ", mode: upsert, key: [minute]}")
