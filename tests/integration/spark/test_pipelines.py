@@ -178,10 +178,12 @@ class TestSinks:
         self, spark, topics, topic, text, tmp_path
     ):
         topics.publish(topic, range(600))
-        totals = (
-            "  - {name: totals, sql: \"SELECT window(publish_time, '1 minute').start AS minute, "
-            'count(*) AS n FROM flat GROUP BY window(publish_time, '1 minute')"}\nsinks:'
-        )
+        totals = """\
+  - name: totals
+    sql: >
+      SELECT window(publish_time, '1 minute').start AS minute, count(*) AS n
+      FROM flat GROUP BY window(publish_time, '1 minute')
+sinks:"""
         changed = text.replace("sinks:", totals)
         lake = LAKE.replace("valid", "totals").replace("}", ", mode: upsert, key: [minute]}")
         run(spark, written(changed, lake, tmp_path))
