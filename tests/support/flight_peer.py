@@ -222,7 +222,7 @@ class FlightPeer:
             {"topic": topic, "subscription": subscription, "consumer": consumer, **command},
         )
 
-    def act(self, name: str, **body: Any) -> dict[str, Any]:
+    def act(self, name: str, /, **body: Any) -> dict[str, Any]:
         action = flight.Action(name, json.dumps(body).encode())
         (result,) = self.client.do_action(action, PATIENCE)
         return json.loads(result.body.to_pybytes())

@@ -249,7 +249,8 @@ class Killed(BaseException):
 class FaultyTable:
     """A table whose user is killed, or loses an answer, at a chosen step.
 
-    `at` is one of "before write", "after write", "before commit", "after commit", "lost answer".
+    `at` is one of "before write", "after write", "before commit", "after commit", "lost answer",
+    "before remove".
     After a kill every call fails, as of a dead process, so that nothing is tidied up.
     """
 
@@ -312,6 +313,10 @@ class FaultySnapshot:
     def scan(self, columns: Any, bounds: Any) -> pa.Table:
         self.owner.check()
         return self.snapshot.scan(columns, bounds)
+
+    def remove(self, places: Any) -> bool:
+        self.owner.kill("before remove")
+        return self.snapshot.remove(places)
 
     def plain_files(self) -> Any:
         return self.snapshot.plain_files()

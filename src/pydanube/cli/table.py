@@ -166,6 +166,14 @@ def verify(given: "Surroundings", show: _Show, topic: str) -> None:
 
 
 @command.command()
+@table_options
+@topic_options
+def reprocess(given: "Surroundings", show: _Show, topic: str) -> None:
+    """Try the dead letters of TOPIC again; those that fit by now go to the table."""
+    show(_operations(given).reprocess(topic))
+
+
+@command.command()
 @click.option("--dry-run", is_flag=True, help="Only tell what there is.")
 @table_options
 @topic_options

@@ -36,6 +36,7 @@ from pydanube.tables.state import Position
 TOPIC_PROPERTY = "danube.topic"
 IDS_PROPERTY = "danube.topic_ids"
 COMMIT_KEY = "danube.commit"
+COMMITS_APP = "danube:commits"
 GUARDED = "delta.setTransactionRetentionDuration"
 
 _HISTORY_MAX = 10_000
@@ -209,6 +210,14 @@ class DeltaSnapshot(LakeSnapshot):
                 continue
 
     @override
+    def remove(self, places: pa.Table) -> bool:
+        wanted = " OR ".join(
+            f"(partition = {row['partition']} AND offset = {row['offset']})"
+            for row in places.to_pylist()
+        )
+        return _happens(lambda: self._table.delete(wanted))
+
+    @override
     def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
         filters = [
             condition
@@ -288,9 +297,13 @@ class DeltaSnapshot(LakeSnapshot):
         return CommitProperties(
             custom_metadata={**commit.summary, COMMIT_KEY: commit.id},
             app_transactions=[
-                Transaction(_app(name, each.id), each.next)
-                for name, each in commit.positions.items()
-                if self._positions.get(name) != each
+                # Any two commits exclude each other, also those that move no position.
+                Transaction(COMMITS_APP, (self._table.transaction_version(COMMITS_APP) or 0) + 1),
+                *(
+                    Transaction(_app(name, each.id), each.next)
+                    for name, each in commit.positions.items()
+                    if self._positions.get(name) != each
+                ),
             ],
         )
 

@@ -201,6 +201,12 @@ class IcebergSnapshot(LakeSnapshot):
                 continue
 
     @override
+    def remove(self, places: pa.Table) -> bool:
+        changing = self._table.transaction()
+        changing.delete(_any_of(places))
+        return _happens(changing)
+
+    @override
     def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
         wanted: BooleanExpression = AlwaysTrue()
         for name, (low, high) in bounds.items():

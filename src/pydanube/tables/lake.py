@@ -84,6 +84,9 @@ class LakeSnapshot(Protocol):
     def delete(self, files: Sequence[DataFile]) -> None:
         """Delete files that are in no commit, as far as they are there."""
 
+    def remove(self, places: pa.Table) -> bool:
+        """Delete the rows at places, columns partition and offset; False: the table has moved."""
+
     def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
         """Return columns of all rows, or of those whose numbers are in [low, high) by column."""
 

@@ -10,6 +10,7 @@ from pydanube.tables.book import TableBook
 from pydanube.tables.catalogs import Tables, open_tables
 from pydanube.tables.lake import LakeTable
 from pydanube.tables.partitioning import check_partitioning, read_partitioning
+from pydanube.tables.reprocessing import Reprocessed, reprocess
 from pydanube.tables.service import Progress, RunningTable, Surroundings
 from pydanube.tables.settings import TableSetting, check_setting
 from pydanube.tables.state import backlog
@@ -141,6 +142,12 @@ class TableOperations:
             _places(tables.dead),
             may_lack=setting.mode == "upsert" or setting.on_error == "skip",
         )
+
+    def reprocess(self, topic: str) -> Reprocessed:
+        """Try dead letters again, by the schemas of today."""
+        setting = self._book.get(topic)
+        schemas = TopicSchemas(self._given.registry, topic)
+        return reprocess(self._tables(topic, setting), setting, schemas, self._given.randomness)
 
     def compact(self, topic: str, *, dry_run: bool = False) -> "list[Upkeep]":
         """Join small files of a table and of its dead letters."""

@@ -55,6 +55,23 @@ async def test_an_action_that_makes_no_sense_is_refused(peer, topic, name, body,
     assert reason in await call(refusal_of, peer.act, name, **body)
 
 
+class TestProperties:
+    async def test_a_text_is_kept_with_a_topic_and_all_its_partitions(self, peer, topic, broker):
+        await broker.client().create_partitioned("/default/parts", 2)
+        for name in (topic, "/default/parts"):
+            await call(peer.act, "property.set", topic=name, name="note", value="kept")
+        found = await call(peer.act, "property.get", name="note")
+        assert found == {"topics": {topic: "kept", "/default/parts": "kept"}}
+        await call(peer.act, "property.set", topic=topic, name="note", value=None)
+        assert topic not in (await call(peer.act, "property.get", name="note"))["topics"]
+        found = await call(peer.act, "property.get", name="note", pattern="/default/p.*")
+        assert list(found["topics"]) == ["/default/parts"]
+
+    async def test_a_text_that_is_too_long_is_refused(self, peer, topic):
+        body = {"topic": topic, "name": "note", "value": "x" * 20_000}
+        assert "more than 16384 bytes" in await call(refusal_of, peer.act, "property.set", **body)
+
+
 class TestFrontier:
     async def test_it_tells_where_topics_begin_and_end(self, peer, topic, broker):
         await broker.client().create_partitioned("/default/parts", 2)
