@@ -85,16 +85,20 @@ def split(
     names = [each.name for each in fields]
     if not names:
         return [({}, rows)]
-    parts: list[tuple[dict[str, object], pa.Table]] = []
-    for values in rows.select(names).group_by(names).aggregate([]).to_pylist():
-        mask = None
-        for name, value in values.items():
-            column = rows.column(name)
-            equal = pc.is_null(column) if value is None else pc.equal(column, value)
-            equal = pc.fill_null(equal, False)
-            mask = equal if mask is None else pc.and_(mask, equal)
-        parts.append((values, rows.filter(mask)))
+    parts: list[tuple[dict[str, object], pa.Table]] = [({}, rows)]
+    for name in names:
+        parts = [
+            ({**values, name: value.as_py()}, _with(part, name, value))
+            for values, part in parts
+            for value in pc.unique(part.column(name))
+        ]
     return parts
+
+
+def _with(rows: pa.Table, name: str, value: pa.Scalar) -> pa.Table:
+    column = rows.column(name)
+    same = pc.fill_null(pc.equal(column, value), False) if value.is_valid else pc.is_null(column)
+    return rows.filter(same)
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -50,8 +50,7 @@ class UpsertRows:
                 ),
             ]
         )
-        last = both.group_by(list(self._key)).aggregate([(_ORDER, "max")])
-        winners = last.column(f"{_ORDER}_max").combine_chunks()
+        winners = _last_of_each(both, self._key)
         rows = rows.filter(pc.is_in(rows.column(_ORDER), winners)).drop_columns([_ORDER])
         gone = both.filter(pc.and_(both.column(_DELETED), pc.is_in(both.column(_ORDER), winners)))
         return Upsert(key=self._key, rows=rows, deleted=gone.select(list(self._key)))
@@ -67,6 +66,19 @@ class UpsertRows:
 
     def _delete_key(self) -> list[str]:
         return [name for name in self._key if name in ENVELOPE.names]
+
+
+def _last_of_each(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
+    """Return the numbers of the last row of each key."""
+    rows = rows.sort_by([(name, "ascending") for name in (*key, _ORDER)]).combine_chunks()
+    if len(rows) < 2:
+        return rows.column(_ORDER).combine_chunks()
+    ends = pa.repeat(pa.scalar(False), len(rows) - 1)
+    for name in key:
+        column = rows.column(name)
+        ends = pc.or_(ends, pc.not_equal(column.slice(0, len(rows) - 1), column.slice(1)))
+    last = pa.concat_arrays([*ends.chunks, pa.array([True])])
+    return rows.column(_ORDER).combine_chunks().filter(last)
 
 
 def _joined(parts: list[pa.Table], columns: Columns) -> pa.Table:
