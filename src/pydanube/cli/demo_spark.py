@@ -97,7 +97,8 @@ def _publish(url: str, part: int, now_ms: int) -> None:
 
     rows = []
     for number in range(ORDERS):
-        age_ms = MINUTES * 60_000 * (ORDERS - number) // ORDERS
+        # The second part is newer than the first: what is older than the watermark would be late.
+        age_ms = MINUTES * 60_000 * (ORDERS - number) // ORDERS + (1 - part) * MINUTES * 60_000
         when = datetime.fromtimestamp((now_ms - age_ms) / 1000, UTC)
         amount = -1.0 if number % 50 == 49 else 1.0 + number * 7919 % 10_000 / 100
         country = COUNTRIES[number * 31 % 7 % len(COUNTRIES)]

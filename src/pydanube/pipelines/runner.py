@@ -33,6 +33,7 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
         # The order of rows in a task must not depend on what a run happened to measure.
         "spark.sql.adaptive.enabled": False,
         "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": False,
     }
     if settings.packages:
         conf["spark.jars.packages"] = ",".join(settings.packages)

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pyarrow.flight as flight
 import pytest
 from deltalake import DeltaTable
 
+from pydanube.errors import AlreadyExists, InvalidRequest
 from pydanube.pipelines import Pipeline
 from pydanube.pipelines.control import statuses, stop_flows
 from pydanube.pipelines.definitions import PipelineDefinition
@@ -20,11 +22,13 @@ from pydanube.pipelines.errors import ExpectationFailed, FlowHeld, FlowRefused, 
 from pydanube.pipelines.graph import check_graph
 from pydanube.pipelines.metrics import metrics_text
 from pydanube.pipelines.planning import plan_pipeline
+from pydanube.pipelines.replaying import replay
 from pydanube.pipelines.runner import PipelineRun, check_outcome
 from tests.support import killed_pipeline
 from tests.support.spark_topics import payload
 
 RUN_SECONDS_MAX = 120
+PROGRAMS = ("produce", "query", "picture")
 
 FILE = """\
 pipeline: numbers
@@ -236,6 +240,22 @@ class TestExample:
         assert example == packed
         check_graph(read_definition(example, "orders.yml", {})[0])
 
+    def test_orders_are_totalled_asked_and_drawn(self, spark, broker, topics, tmp_path):
+        program = {name: run_path(f"examples/orders/{name}.py") for name in PROGRAMS}
+        program["produce"]["main"](broker.url, "500")
+        loaded = Pipeline.load(
+            "examples/orders/orders.yml", spark, url=broker.url, root=str(tmp_path)
+        )
+        found = {each.flow: each for each in loaded.run(available_now=True)}
+        assert found["lake.rejected"].dead_letters == 10
+        rows = DeltaTable(str(tmp_path / "totals")).to_pyarrow_table().to_pylist()
+        assert sum(row["orders"] for row in rows) == 490
+        assert len({(row["minute"], row["country"]) for row in rows}) == len(rows)
+        asked = program["query"]["largest"](spark, broker.url)
+        assert sum(row.orders for row in asked) == 500
+        program["picture"]["main"](str(tmp_path), str(tmp_path / "orders.png"))
+        assert (tmp_path / "orders.png").stat().st_size > 10_000
+
 
 class TestCheckpoints:
     def test_a_lost_checkpoint_is_refused_and_the_sink_shows_the_way(
@@ -284,6 +304,24 @@ class TestCheckpoints:
             while running.turn():
                 spark.streams.awaitAnyTermination(0.1)
         assert [each.state for each in stop_flows(root, "numbers")] == ["STOPPED"]
+
+
+class TestReplay:
+    def test_history_goes_through_the_steps_into_something_new(
+        self, spark, topics, topic, text, tmp_path
+    ):
+        topics.publish(topic, range(100))
+        definition = read(written(text, LAKE, tmp_path))
+        start = json.dumps({topic: 50})
+        again = str(tmp_path / "again")
+        done = replay(definition, spark, "lake", start=start, into=again)
+        rows = DeltaTable(again).to_pyarrow_table().to_pylist()
+        check_exact(rows, [n for n in range(50, 100) if not is_dead(n)])
+        assert done.rows == len(rows)
+        with pytest.raises(AlreadyExists):
+            replay(definition, spark, "lake", start=start, into=again)
+        with pytest.raises(InvalidRequest, match="the live sink"):
+            replay(definition, spark, "lake", into=str(tmp_path / "lake"))
 
 
 class TestPython:
