@@ -1,10 +1,10 @@
 """The settings of all tables, kept with their topics at the broker."""
 
 from pydanube.errors import NotFound
-from pydanube.spark.brokers import Brokers, brokers_of
+from pydanube.spark.brokers import Brokers
 from pydanube.spark.options import Access
 from pydanube.tables.settings import PROPERTY, TableSetting, decode_setting, encode_setting
-from pydanube.tables.topic_source import BrokerTopic
+from pydanube.tables.topic_source import SHORT, BrokerTopic
 from pydanube.wire.flight.descriptors import (
     GetPropertyAction,
     PropertyAnswer,
@@ -17,7 +17,7 @@ class TableBook:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._brokers: Brokers = brokers_of(access)
+        self._brokers = Brokers(access, SHORT)
 
     def all(self) -> dict[str, TableSetting]:
         """Return the settings of all topics that are tables, by topic."""

@@ -247,8 +247,7 @@ class IcebergSnapshot(LakeSnapshot):
             else keys
         )
         if len(there):
-            gone = there.group_by(list(upsert.key)).aggregate([])
-            changing.delete(_any_of(gone), snapshot_properties=summary)
+            changing.delete(_any_of(there), snapshot_properties=summary)
         changing.append(upsert.rows, snapshot_properties=summary)
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from pydanube.errors import DanubeError
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
-from pydanube.spark.brokers import brokers_of
+from pydanube.spark.brokers import Brokers
 from pydanube.spark.options import Access, ReadOptions, Selection
 from pydanube.spark.source.cursors import Cursors
 from pydanube.spark.source.planning import TopicState
@@ -18,7 +18,7 @@ from pydanube.tables.exporter import Exported, Exporter
 from pydanube.tables.settings import COMMIT_BYTES, TableSetting
 from pydanube.tables.state import Positions, backlog
 from pydanube.tables.topic_schemas import RegistryConnection, TopicSchemas
-from pydanube.tables.topic_source import BrokerTopic
+from pydanube.tables.topic_source import SHORT, BrokerTopic
 
 _log = logging.getLogger("pydanube.tables")
 
@@ -73,7 +73,7 @@ class RunningTable:
             given.randomness,
         )
         self._hold = Cursors(
-            brokers_of(given.access),
+            Brokers(given.access, SHORT),
             ReadOptions(
                 access=given.access,
                 selection=Selection(names=(topic,)),

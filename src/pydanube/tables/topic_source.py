@@ -6,7 +6,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from pydanube.errors import NotFound
-from pydanube.spark.brokers import brokers_of
+from pydanube.spark.brokers import Brokers, Patience
 from pydanube.spark.options import Access, ReadOptions, Selection
 from pydanube.spark.source.planning import Piece, TopicState
 from pydanube.spark.source.reading import PieceReader, PieceTask
@@ -15,12 +15,16 @@ from pydanube.spark.source.topics import Topics
 from pydanube.tables.exporter import TopicSource
 from pydanube.tables.state import Span
 
+SHORT = Patience(give_up_seconds=5.0)
+"""Whoever asks repeatedly, and may be asked to stop, does not wait for long."""
+
 
 class BrokerTopic(TopicSource):
     """A reliable topic with all its partitions. Blocks."""
 
     def __init__(self, access: Access, topic: str) -> None:
         self._topic = topic
+        self._brokers = Brokers(access, SHORT)
         self._options = ReadOptions(
             access=access,
             selection=Selection(names=(topic,)),
@@ -39,7 +43,7 @@ class BrokerTopic(TopicSource):
 
     def wait(self, after: Mapping[str, int], wait_ms: int) -> Mapping[str, TopicState]:
         """Return what there is, at once or when a partition has more than `after`."""
-        topics = Topics(brokers_of(self._options.access), self._options.selection)
+        topics = Topics(self._brokers, self._options.selection)
         found = topics.states(after, wait_ms)
         if not found:
             raise NotFound(f"there is no topic {self._topic}")

@@ -225,6 +225,28 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
     assert tables.answer("list") == []
 
 
+def test_a_topic_that_does_not_exist_is_no_table(tables: Tables) -> None:
+    result = tables.run("enable", "/default/nowhere", "--format", "delta", "--catalog", "files")
+    assert result.exit_code == 3
+    assert "nowhere" in result.output
+
+
+def test_without_a_broker_the_service_says_so_and_still_stops(tables: Tables) -> None:
+    program = "from pydanube.cli.main import danube; danube()"
+    nobody = ["table", "run", "--service-addr", "http://127.0.0.1:9"]
+    command = [sys.executable, "-c", program, *nobody]
+    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    try:
+        assert serving.stderr is not None
+        assert serving.stderr.readline() == "serving tables\n"
+        assert serving.stderr.readline().startswith("tables: unavailable:")
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(timeout=20) == 0
+    finally:
+        serving.kill()
+        serving.communicate()
+
+
 def test_the_service_follows_a_topic_and_ends_on_sigterm(tables: Tables, topics: Topics) -> None:
     topic = "/default/followed"
     topics.publish(topic, range(10))
