@@ -75,21 +75,31 @@ async def test_a_nacked_message_is_not_acked_by_a_later_one(client: pydanube.Cli
         assert (await cursor.receive(seconds_max=15)).offset == 1
 
 
-async def test_what_waits_unread_or_in_other_hands_is_not_acked(client: pydanube.Client) -> None:
-    await publish(client, 0, 10)
+async def deal_out(
+    count: int, *consumers: "pydanube.Consumer[bytes]"
+) -> list[list[pydanube.ReceivedMessage[bytes]]]:
+    """Receive so many messages through consumers of one subscription; return what each has."""
+    hands: list[list[pydanube.ReceivedMessage[bytes]]] = [[] for _ in consumers]
+    async with asyncio.timeout(15):
+        while sum(map(len, hands)) < count:
+            for consumer, hand in zip(consumers, hands, strict=True):
+                while (message := consumer.receive_nowait()) is not None:
+                    hand.append(message)
+            await asyncio.sleep(0.01)
+    return hands
+
+
+async def test_what_other_consumers_have_is_not_acked(client: pydanube.Client) -> None:
     async with (
+        client.producer(TOPIC) as producer,
         client.consumer(TOPIC, "s", start_position="earliest") as one,
         client.consumer(TOPIC, "s") as two,
     ):
-        own, others = [], []
-        async with asyncio.timeout(15):
-            while len(own) + len(others) < 10:
-                for consumer, hand in ((one, own), (two, others)):
-                    while (message := consumer.receive_nowait()) is not None:
-                        hand.append(message)
-                if not others and len(own) == 9:
-                    break
-                await asyncio.sleep(0.01)
+        for number in range(10):
+            await producer.send(b"%d" % number)
+        own, others = await deal_out(10, one, two)
+        assert own
+        assert others
         last = max(own, key=lambda message: message.offset)
         await one.ack_until(last)
         kept = sorted(message.offset for message in others)
@@ -97,17 +107,25 @@ async def test_what_waits_unread_or_in_other_hands_is_not_acked(client: pydanube
 
 
 async def test_a_seek_forgets_what_was_received_before_it(client: pydanube.Client) -> None:
-    await publish(client, 0, 4)
-    async with client.consumer(TOPIC, "s", start_position="earliest") as consumer:
-        for _ in range(4):
-            await consumer.receive(seconds_max=15)
-        await consumer.seek("offset:3")
-        message = await consumer.receive(seconds_max=15)
-        assert message.offset == 3
-        await consumer.seek("earliest")
-        again = [await consumer.receive(seconds_max=15) for _ in range(2)]
-        await consumer.ack_until(again[1])
-    assert await left_over(client) == [2, 3]
+    await publish(client, 0, 10)
+    async with client.consumer(TOPIC, "s", start_position="earliest") as one:
+        for _ in range(10):
+            await one.receive(seconds_max=15)
+        async with client.consumer(TOPIC, "s") as two:
+            await one.seek("earliest")
+            own, others = await deal_out(10, one, two)
+            assert others, "the other one has some of what this one had before"
+            async with client.producer(TOPIC) as producer:
+                for message in (own + others)[-5:]:
+                    await two.ack(message)
+                    await producer.send(b"more")
+            settled = {message.offset for message in (own + others)[-5:]}
+            more = await deal_out(5, one, two)
+            own, others = own + more[0], others + more[1]
+            assert more[0], "what is new is dealt out to both"
+            await one.ack_until(max(own, key=lambda message: message.offset))
+            kept = {message.offset for message in others} - settled
+    assert await left_over(client) == sorted(kept)
 
 
 # Batches.
