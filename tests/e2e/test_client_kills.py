@@ -1,6 +1,7 @@
 """The gathering producer and the batch consumer while their broker is killed under load."""
 
 import asyncio
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TOPIC = "/default/orders"
 PRODUCERS = 3
 BURST = 40
+BURSTS_UNDER_WAY = 8
 KILLS = 2
 CHANNELS = {"http2": Http2Channel, "grpcio": grpcio_channel}
 
@@ -35,20 +37,30 @@ class Load:
         self.over = asyncio.Event()
 
     async def produce(self, number: int) -> None:
-        """Send one burst after the other, each in one turn of the event loop."""
+        """Send one burst after the other, each in one turn, several of them under way at once."""
+        under_way: deque[tuple[list[bytes], list[asyncio.Future[pydanube.SentMessage]]]] = deque()
         sequence = 0
         async with self._client.producer(TOPIC, name=f"p{number}") as producer:
             while not self.over.is_set():
                 payloads = [b"%d-%06d" % (number, sequence + each) for each in range(BURST)]
                 sequence += BURST
-                answers = [producer.send_nowait(payload) for payload in payloads]
-                results = await asyncio.gather(*answers, return_exceptions=True)
-                for payload, result in zip(payloads, results, strict=True):
-                    if isinstance(result, pydanube.SentMessage):
-                        self.acknowledged[payload] = result.offset
-                    else:
-                        assert isinstance(result, pydanube.Unavailable), result
-                        self.unsure.add(payload)
+                under_way.append((payloads, [producer.send_nowait(each) for each in payloads]))
+                await asyncio.sleep(0.002)
+                if len(under_way) == BURSTS_UNDER_WAY:
+                    await self._note(*under_way.popleft())
+            while under_way:
+                await self._note(*under_way.popleft())
+
+    async def _note(
+        self, payloads: list[bytes], answers: "list[asyncio.Future[pydanube.SentMessage]]"
+    ) -> None:
+        results = await asyncio.gather(*answers, return_exceptions=True)
+        for payload, result in zip(payloads, results, strict=True):
+            if isinstance(result, pydanube.SentMessage):
+                self.acknowledged[payload] = result.offset
+            else:
+                assert isinstance(result, pydanube.Unavailable), result
+                self.unsure.add(payload)
 
     async def consume(self) -> None:
         """Ack every other batch, together with the one before it."""
@@ -117,8 +129,10 @@ async def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(
 
 def judge(load: Load, stored: list[bytes]) -> None:
     print(len(load.acknowledged), "acknowledged,", len(load.unsure), "unsure,", load.acked_until)
-    wrong = {p: at for p, at in load.acknowledged.items() if at is None or stored[at] != p}
-    assert wrong == {}, "acknowledged, and not stored where it was said"
+    assert load.acknowledged.keys() <= set(stored), "acknowledged, and lost"
+    # Where the first answer was lost, the second need not tell the place.
+    told = {p: at for p, at in load.acknowledged.items() if at is not None}
+    assert [p for p, at in told.items() if stored[at] != p] == [], "not where it was said to be"
     assert len(set(stored)) == len(stored), "stored twice"
     assert set(stored) <= load.acknowledged.keys() | load.unsure, "stored, and never sent"
     for number in range(PRODUCERS):
