@@ -59,7 +59,9 @@ danube = LazyGroup(
         "subscriptions": Found(
             "pydanube.cli.subscriptions", "List, move, configure and delete subscriptions."
         ),
-        "table": Found("pydanube.cli.table", "Keep topics as Delta or Iceberg tables."),
+        "table": Found(
+            "pydanube.cli.table", "Keep topics as Delta or Iceberg tables, each message once."
+        ),
         "bench": Found(
             "pydanube.cli.bench", "Measure a broker: rates, latencies, CPU per message."
         ),
