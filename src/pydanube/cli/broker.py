@@ -59,8 +59,11 @@ def command(
     """
     import msgspec
 
-    from pydanube.broker.flags import BrokerFlags, config_from_flags
-    from pydanube.broker.server import run_broker
+    from pydanube.model.arrow import without
+
+    with without("numpy", "pandas"):  # Clients soon give a broker up that takes long to restart.
+        from pydanube.broker.flags import BrokerFlags, config_from_flags
+        from pydanube.broker.server import run_broker
 
     if mode is None:
         mode = "standalone" if flags["data_dir"] and config_file is None else "cluster"

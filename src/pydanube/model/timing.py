@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
-from pydanube.model.arrow import without_pandas
+from pydanube.model.arrow import without
 from pydanube.model.message import DELIVER_AFTER, DELIVER_AT, TTL
 
 TIMING_ATTRIBUTES = (DELIVER_AT, DELIVER_AFTER, TTL)
 MILLISECONDS_MAX = 2**53 - 1
 
-with without_pandas():
+with without("pandas"):
     _NAMES = pa.array(TIMING_ATTRIBUTES)
 _DIGITS_MAX = 16
 
