@@ -30,6 +30,7 @@ from pydanube.tables.lake import (
     TableFacts,
     Upsert,
 )
+from pydanube.tables.lake_types import same_shape
 from pydanube.tables.partitioning import PartitionField, partition_column, split, with_values
 from pydanube.tables.state import Position
 
@@ -219,12 +220,14 @@ class DeltaSnapshot(LakeSnapshot):
 
     @override
     def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
-        filters = [
-            condition
-            for name, (low, high) in bounds.items()
-            for condition in ((name, ">=", low), (name, "<", high))
-        ]
-        return self._table.to_pyarrow_table(columns=list(columns), filters=filters or None)
+        # Not through pyarrow's dataset: its threads may still call into Python, here deltalake's
+        # file system, when the interpreter ends, and then abort the process.
+        within = " AND ".join(
+            f'"{name}" >= {low} AND "{name}" < {high}' for name, (low, high) in bounds.items()
+        )
+        found = pa.table(self._table.scan(columns=list(columns), predicate=within or None))
+        plain = pa.schema([(each.name, same_shape(each.type)) for each in found.schema])
+        return found.cast(plain)
 
     @override
     def plain_files(self) -> list[str] | None:
