@@ -12,9 +12,8 @@ from msgspec import Struct
 
 from pydanube.pipelines.graph import Flow
 
-_GROUPS = re.compile(
-    r"\bgroup\s+by\b(.*?)(\bhaving\b|\border\b|\blimit\b|\bunion\b|\)|;|$)", re.I | re.S
-)
+_GROUP_BY = re.compile(r"\bgroup\s+by\b", re.IGNORECASE)
+_END = re.compile(r"[();]|\b(?:having|order|limit|union)\b", re.IGNORECASE)
 
 
 class SourceIdentity(Struct, frozen=True, kw_only=True):
@@ -56,11 +55,27 @@ def identity_of(flow: Flow, shuffle_partitions: int | None) -> FlowIdentity:
     for step in flow.steps:
         if step.dedupe is not None:
             keys.append(f"{step.name}: dedupe {', '.join(step.dedupe.keys)}")
-        for match in _GROUPS.finditer(step.sql or ""):
-            keys.append(f"{step.name}: group by {' '.join(match[1].split()).lower()}")
+        keys += [f"{step.name}: group by {each}" for each in _groupings(step.sql or "")]
     return FlowIdentity(
         sources=tuple(sources), keys=tuple(keys), shuffle_partitions=shuffle_partitions
     )
+
+
+def _groupings(sql: str) -> list[str]:
+    """Return the text of each GROUP BY, up to its clause's end; brackets of calls belong to it."""
+    found = []
+    for match in _GROUP_BY.finditer(sql):
+        depth, end = 0, len(sql)
+        for mark in _END.finditer(sql, match.end()):
+            if mark[0] == "(":
+                depth += 1
+            elif mark[0] == ")" and depth:
+                depth -= 1
+            elif not depth:
+                end = mark.start()
+                break
+        found.append(" ".join(sql[match.end() : end].split()).lower())
+    return found
 
 
 def changes(before: FlowIdentity, after: FlowIdentity) -> list[str]:

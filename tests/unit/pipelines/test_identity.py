@@ -52,3 +52,13 @@ def test_sources_keys_and_watermarks_must_stay(old, new, expected):
 
 def test_state_is_kept_by_the_number_of_shuffle_partitions():
     assert "shuffle.partitions was 4 and is 8" in changes(identity(), identity(partitions=8))[0]
+
+
+def test_keys_behind_a_function_count_and_what_follows_a_subquery_does_not():
+    late = TEXT.replace("key, window(t, '1 minute')", "window(t, '1 minute'), key")
+    assert changes(identity(late), identity(late.replace("), key", "), other")))
+    inner = TEXT.replace(
+        "SELECT key, sum(n) n FROM u WHERE n > 1 GROUP BY key, window(t, '1 minute')",
+        "SELECT key FROM (SELECT key FROM u GROUP BY lower(key)) WHERE key > 1",
+    )
+    assert changes(identity(inner), identity(inner.replace("key > 1", "key > 2"))) == []
