@@ -288,6 +288,8 @@ class TestCheckpoints:
         file = written(text, LAKE, tmp_path).replace("available_now: true", "every: 100ms")
         running = PipelineRun(read(file), spark)
         running.start()
+        # Else the manager goes on about the queries of other tests.
+        spark.streams.resetTerminated()
         try:
             with pytest.raises(FlowHeld, match=f"process {os.getpid()} on "):
                 PipelineRun(read(file), spark).start()
