@@ -92,9 +92,11 @@ class Round:
         )
         self._publish("publish, grpc.aio, 8 in flight, 100 KiB, reliable", True, 600, 8, LARGE)
         self._put("DoPut stream, grpc.aio, 32 unanswered, 100 KiB, best effort", 2_000)
-        self._receive("receive, grpc.aio, 1 KiB", 1024, BACKLOG_MESSAGES)
-        self._receive("receive stream, grpc.aio, 100 KiB", LARGE, 2_000)
-        self._receive("receive stream, our channel, 100 KiB", LARGE, 2_000, "own_client")
+        self._receive("receive, grpc.aio on one core, 1 KiB", 1024, BACKLOG_MESSAGES)
+        self._receive("receive stream, grpc.aio on one core, 100 KiB", LARGE, 2_000)
+        self._receive(
+            "receive stream, our channel on one core, 100 KiB", LARGE, 2_000, "own_client"
+        )
 
     def _publish(self, figure: str, reliable: bool, full: int, window: int, size: int) -> None:
         count = self.count(full)

@@ -124,7 +124,8 @@ class TestFrontier:
         )
         await asyncio.sleep(0.05)
         await broker.client().delete_topic(TOPIC)
-        await asking
+        async with asyncio.timeout(10):  # Sooner than it was told to wait.
+            await asking
 
 
 class TestCursors:
