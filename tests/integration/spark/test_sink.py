@@ -83,6 +83,14 @@ def test_what_overlaps_is_cut(broker, topics, topic):
     assert topics.numbers(topic) == list(range(250))
 
 
+def test_an_overlap_whose_answer_was_overtaken_by_more_rows_is_cut(broker, topics, topic):
+    """A write to a stream that has ended makes Flight forget the answers that wait there."""
+    write(broker, topic, rows(0, 100), batchRows=100)
+    done = write(broker, topic, rows(0, 2000), batchRows=70, inFlight=64)
+    assert (done.repeated, done.stored) == (100, 2000)
+    assert topics.numbers(topic) == list(range(2000))
+
+
 def test_tasks_and_batches_are_told_apart(broker, topics, topic):
     for epoch in range(2):
         for task in range(2):

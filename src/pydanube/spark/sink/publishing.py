@@ -13,7 +13,12 @@ from pydanube.spark.brokers import Brokers
 from pydanube.spark.sink.digests import digest_of
 from pydanube.wire.flight.blocking import BlockingPut
 from pydanube.wire.flight.columns import convert_column
-from pydanube.wire.flight.descriptors import BatchNumbers, PublishCommand
+from pydanube.wire.flight.descriptors import (
+    BatchNumbers,
+    ProducerAction,
+    ProducerAnswer,
+    PublishCommand,
+)
 
 
 class Numbers(Struct, frozen=True, kw_only=True):
@@ -112,6 +117,9 @@ class TopicPublisher:
         assert self._put is not None, "a chunk is on its way without a stream"
         try:
             answer = self._put.answer()
+        except Conflict as error:
+            self._cut_stored_rows(error)
+            return
         except DanubeError as error:
             self._attempts.failed(error)
             self._brokers.leave()
@@ -126,18 +134,40 @@ class TopicPublisher:
         if answer.result == "already_applied":
             self.repeated += chunk.rows.num_rows
 
+    def _cut_stored_rows(self, refusal: Conflict) -> None:
+        """Go on after a stream that ended before its answers were read.
+
+        A write to a stream that the broker has ended makes Flight forget the answers that wait
+        there; where the stored rows end is asked for instead.
+        """
+        command = self._command
+        action = ProducerAction(
+            topic=command.topic, producer=command.producer, session=command.session
+        )
+        last = self._brokers.act("producer", action, ProducerAnswer).last_sequence
+        for place, chunk in enumerate(self._unanswered):
+            numbers = chunk.numbers
+            if numbers is not None and last is not None and numbers.first <= last < numbers.last:
+                self._unanswered[place] = self._rest(chunk, numbers, last)
+                self._reopen()
+                return
+        raise refusal
+
     def _send_rest(self, chunk: _Unanswered, last: int | None) -> None:
         """Some rows of the chunk are stored, and the stream has ended: send what lies above."""
         if chunk.numbers is None or last is None:
             raise Conflict(f"{self._command.topic} answered an overlap to rows without numbers")
-        known = chunk.numbers.above(last)
+        self._unanswered.appendleft(self._rest(chunk, chunk.numbers, last))
+        self._reopen()
+
+    def _rest(self, chunk: _Unanswered, numbers: Numbers, last: int) -> _Unanswered:
+        """Count the rows that are stored, and return those above."""
+        known = numbers.above(last)
         self.stored += known
         self.repeated += known
-        rest = _Unanswered(
-            chunk.rows.slice(known), Numbers(sequences=chunk.numbers.sequences.slice(known)), None
+        return _Unanswered(
+            chunk.rows.slice(known), Numbers(sequences=numbers.sequences.slice(known)), None
         )
-        self._unanswered.appendleft(rest)
-        self._reopen()
 
     def _reopen(self) -> None:
         """Send everything that is unanswered on a new stream, in its order."""
