@@ -91,6 +91,10 @@ async def test_founders_agree_on_one_cluster(cluster: Cluster) -> None:
         store.node: machine.address for store, machine in zip(stores, cluster.machines, strict=True)
     }
     assert all(status.membership.voters == voters for status in statuses)
+    assert [status.address for status in statuses] == cluster.seeds
+    for status in statuses:
+        known = set(voters) - {status.node} if status.node == status.leader else set()
+        assert set(status.followers) == known
 
 
 @simulated

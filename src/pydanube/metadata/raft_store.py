@@ -25,6 +25,7 @@ from pydanube.metadata.machine_store import MachineStore
 from pydanube.metadata.member_changes import MemberChanges
 from pydanube.metadata.node import NodeSettings, RaftNode, Replicated
 from pydanube.metadata.raft.entries import EntryKind, LogEntry, Stored, founded, nothing_stored
+from pydanube.metadata.raft.leader import Leader
 from pydanube.metadata.raft.membership import Membership
 from pydanube.metadata.raft_calls import NodeInfo
 from pydanube.metadata.raft_disk import RaftDisk
@@ -60,16 +61,29 @@ class RaftPlace(Struct, frozen=True, kw_only=True):
     """Wait to be added to a cluster, and found none."""
 
 
+class FollowerStatus(Struct, frozen=True, kw_only=True):
+    """What the leader knows of another member."""
+
+    match: int
+    """How far its synced log is known to equal the leader's."""
+    active: bool
+    """Whether it was heard from lately."""
+
+
 class RaftStatus(Struct, frozen=True, kw_only=True):
     """What a node knows of its cluster."""
 
     node: int
+    address: str
+    """Where the other nodes reach this one."""
     leader: int
     """0 while nobody is known to lead."""
     term: int
     applied: int
     committed: int
     membership: Membership
+    followers: dict[int, FollowerStatus]
+    """Every other member, on the leader; empty elsewhere."""
 
 
 class RaftStore(MachineStore, Replicated):
@@ -208,13 +222,20 @@ class RaftStore(MachineStore, Replicated):
     def status(self) -> RaftStatus:
         """Return what this node knows of its cluster."""
         raft = self._node.raft
+        progress = raft.role.progress if isinstance(raft.role, Leader) else {}
         return RaftStatus(
             node=self._node.node,
+            address=self._place.address,
             leader=raft.leader,
             term=raft.term,
             applied=raft.log.applied,
             committed=raft.log.committed,
             membership=raft.membership,
+            followers={
+                node: FollowerStatus(match=one.match, active=one.active)
+                for node, one in progress.items()
+                if node != self._node.node
+            },
         )
 
     def node_info(self) -> NodeInfo:
@@ -242,20 +263,33 @@ class RaftStore(MachineStore, Replicated):
         """
         await self._forwarding.read_barrier()
 
+    # Each of these works on any node and is carried out by the leader. Unavailable: no leader took
+    # it in time, or the answer was lost and the change may happen yet; asking again is harmless.
+
     async def add_member(self, node: int, address: str) -> Membership:
-        """Let a node learn; returns once it has caught up. A member is given the new address."""
+        """Let a node learn; returns once it has caught up. A member is given the new address.
+
+        Conflict if the cluster is full, InvalidRequest without an id or an address, Unavailable
+        if the node is a member now but has not caught up: see whether it runs, and ask again.
+        """
         return await self._changes.change("add", node, address)
 
     async def promote(self, node: int) -> Membership:
-        """Make a learner a voter; Conflict if it has not caught up."""
+        """Make a learner a voter; a voter stays one.
+
+        Conflict if it has not caught up, NotFound if it is no member.
+        """
         return await self._changes.change("promote", node, "")
 
     async def remove_member(self, node: int) -> Membership:
-        """Take a node out of the cluster; a leader hands over first."""
+        """Take a voter or a learner out of the cluster; a leader hands over first.
+
+        Conflict if it is the last voter, NotFound if it is no member.
+        """
         return await self._changes.change("remove", node, "")
 
     async def transfer_leadership(self, node: int) -> Membership:
-        """Let another voter lead; returns once it does."""
+        """Let a voter lead; returns once it does. Conflict if it is no voter."""
         return await self._changes.change("transfer", node, "")
 
     @override
