@@ -1,6 +1,6 @@
 """A broker's whole storage: the journal, the cache before it, and the segments behind it."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 
 import xxhash
 from typing_extensions import override
@@ -13,11 +13,19 @@ from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import AppendFile, FileLock, Files
 from pydanube.runtime.tasks import TaskScope, call_soon
 from pydanube.storage.config import MIB, StorageConfig
-from pydanube.storage.journal.contents import JournalFile
+from pydanube.storage.journal.contents import JournalFile, TopicIndex
 from pydanube.storage.journal.housekeeping import Housekeeping
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.reader import JournalReader
-from pydanube.storage.journal.records import WHOLE_PROGRESS, FileHeader, Kind, encode_progress
+from pydanube.storage.journal.producers import LastBatch, encode_producers
+from pydanube.storage.journal.records import (
+    WHOLE_PROGRESS,
+    FileHeader,
+    Kind,
+    Owned,
+    encode_owned,
+    encode_progress,
+)
 from pydanube.storage.journal.recovery import LOCK_NAME, Recovered, recover
 from pydanube.storage.journal.retention import Keeping
 from pydanube.storage.journal.space import JournalSpace
@@ -42,6 +50,25 @@ class _ProgressEntry(Entry):
     def __init__(self, payload: bytes, flags: int, done: Done) -> None:
         super().__init__(Kind.PROGRESS, (payload,), flags=flags, durability="fsync")
         self.done = done
+
+    @override
+    def finished(self, error: DanubeError | None) -> None:
+        self.done(error)
+
+
+class _TakeOver(Entry):
+    """The beginning of an ownership on its way into the journal."""
+
+    __slots__ = ("done", "index")
+
+    def __init__(self, owned: Owned, index: TopicIndex, done: Done) -> None:
+        super().__init__(Kind.OWNED, tuple(encode_owned([owned])), durability="fsync")
+        self.index = index
+        self.done = done
+
+    @override
+    def placed(self, position: JournalPosition, file: JournalFile) -> None:
+        self.index.owned_at = position
 
     @override
     def finished(self, error: DanubeError | None) -> None:
@@ -274,6 +301,52 @@ class Storage:
             if self._tier is not None and history is not None:
                 log.exports_to(self._tier.exporter.register(log, history.segments))
         return log
+
+    # Topics that change hands.
+
+    def epoch_of(self, topic_id: TopicId) -> int:
+        """Return under which ownership the journal holds a topic; 0 if it never had a cluster's."""
+        index = self._contents.topics.get(topic_id)
+        return index.epoch if index is not None else 0
+
+    def journaled_end(self, topic_id: TopicId) -> Offset:
+        """Return behind which offset the journal holds nothing of a topic; 0 if it has nothing."""
+        index = self._contents.topics.get(topic_id)
+        return Offset(index.end if index is not None and index.bases else 0)
+
+    def journaled_topics(self) -> list[TopicId]:
+        """Return the topics of which the journal knows anything."""
+        return list(self._contents.topics)
+
+    async def take_over(
+        self, topic_id: TopicId, epoch: int, start: Offset, producers: Iterable[LastBatch] = ()
+    ) -> None:
+        """Begin an ownership, durably: the topic goes on at an offset, with these producers known.
+
+        Whatever the journal held of it before does not count any more, also after a restart.
+        """
+        assert topic_id not in self._topics, "a topic is let go before it is taken over"
+        owned = Owned(topic_id, epoch, start)
+        index = TopicIndex()
+        index.own(owned)
+        index.producers = {last.stamp.producer_id: last for last in producers}
+        self._contents.topics[topic_id] = index
+        self._writer.queue(_TakeOver(owned, index, lambda error: None))
+        for payload in encode_producers({topic_id: index.producers}):
+            self._writer.queue(Entry(Kind.PRODUCERS, (payload,), durability="fsync"))
+        await self._writer.flush()
+        self._housekeeping.look_around()
+
+    def let_go(self, topic_id: TopicId, *, forget: bool) -> None:
+        """Serve a topic no more. What the journal holds stays, unless all of it is elsewhere."""
+        log = self._topics.pop(topic_id, None)
+        if log is not None:
+            log.drop()
+        if self._tier is not None:
+            self._tier.exporter.unregister(topic_id)
+        if forget:
+            self._contents.topics.pop(topic_id, None)
+            self._housekeeping.look_around()
 
     def drop_topic(self, topic_id: TopicId) -> None:
         """Forget a topic; its bytes go with the files that hold nothing else.

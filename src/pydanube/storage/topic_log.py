@@ -28,6 +28,9 @@ __all__ = ["Done", "LastBatch", "Piece", "ProducerStamp", "TopicLog"]
 Done = Callable[[DanubeError | None], None]
 """Called once, on the event loop: with None when it is done, with the reason when it never will."""
 
+Guard = Callable[[], DanubeError | None]
+"""Returns why nothing may be accepted any more, None while all is well."""
+
 
 class _Append(Entry):
     """A batch on its way into the journal."""
@@ -120,6 +123,8 @@ class TopicLog:
         """The latest batch of each producer, as long as it is not both written and reported."""
         self._failure: DanubeError | None = None
         self._dropped = False
+        self.guard: Guard | None = None
+        """Asked before anything is shown as durable: a topic that was lost takes nothing more."""
 
     @property
     def first_offset(self) -> Offset:
@@ -142,7 +147,6 @@ class TopicLog:
         done: Done,
         *,
         durability: Durability = "fsync",
-        epoch: int = 0,
         stamp: ProducerStamp | None = None,
     ) -> Offset:
         """Give the batch its offsets and queue it; return the first offset.
@@ -162,7 +166,9 @@ class TopicLog:
             raise InvalidRequest("a batch has more rows than bytes; send it uncompressed")
         base = self._next
         now_ms = self._clock.now_ms()
-        header = encode_batch_header(self.topic_id, epoch, base, batch.count, now_ms, stamp)
+        header = encode_batch_header(
+            self.topic_id, self._index.epoch, base, batch.count, now_ms, stamp
+        )
         last = None
         if stamp is not None:
             last = LastBatch(stamp=stamp, base=base, count=batch.count, time_ms=now_ms)
@@ -305,7 +311,7 @@ class TopicLog:
         while self._pending and self._pending[0].over:
             entry = self._pending.popleft()
             # Behind a batch that failed nothing may show, even if it was content with less.
-            self._failure = self._failure or entry.error
+            self._failure = self._failure or entry.error or (self.guard and self.guard()) or None
             if self._failure is None:
                 self._durable_end = Offset(entry.base + entry.batch.count)
                 if not self._dropped:

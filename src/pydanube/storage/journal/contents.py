@@ -5,6 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.ids import JournalPosition, Offset, ProducerId, SubscriptionId, TopicId
@@ -17,13 +18,16 @@ from pydanube.storage.journal.records import (
     BATCH_FOLDED,
     BATCH_HEADER,
     FIRST_OF_SNAPSHOT,
+    HERE,
     LAST_OF_SNAPSHOT,
     WHOLE_PROGRESS,
     FileHeader,
     Kind,
+    Owned,
     Snapshot,
     decode_batch_header,
     decode_file_header,
+    decode_owned,
     decode_progress,
     decode_snapshot,
 )
@@ -75,9 +79,12 @@ class TopicIndex:
     __slots__ = (
         "bases",
         "end",
+        "epoch",
         "exported",
         "last_file",
         "next_offset",
+        "owned_at",
+        "owned_from",
         "positions",
         "producers",
         "sizes",
@@ -93,6 +100,11 @@ class TopicIndex:
         self.last_file: JournalFile | None = None
         self.producers: dict[ProducerId, LastBatch] = {}
         """The latest batch of everybody who numbers his batches."""
+        self.epoch = 0
+        """Of the ownership under which its batches were written; 0 without a cluster."""
+        self.owned_from = 0
+        self.owned_at: int = HERE
+        """The offset and the position of the journal at which that ownership began."""
 
     @property
     def first_offset(self) -> Offset:
@@ -128,6 +140,15 @@ class TopicIndex:
         # Where a batch ends is told by the next one; if bytes were lost between, rather too late.
         end = self.bases[number] if number < len(self.bases) else self.end
         return end <= self.exported
+
+    def own(self, owned: Owned) -> None:
+        """Begin an ownership: what lies before it in the journal is not the topic's any more."""
+        self.forget_before(owned.position)
+        self.owned_at = owned.position
+        if self.epoch != owned.epoch:
+            self.epoch, self.owned_from = owned.epoch, owned.start
+            if not self.bases:
+                self.end = self.next_offset = owned.start
 
     def forget_before(self, position: int) -> None:
         """Forget the batches that lie before a position: they are read from segments now."""
@@ -209,6 +230,8 @@ class JournalContents:
                 self._fold_snapshot(decode_snapshot(payload), frame.flags, file)
             case Kind.PRODUCERS:
                 self._fold_producers(payload, frame.flags)
+            case Kind.OWNED:
+                self._fold_owned(payload, frame)
             case Kind.FILE_HEADER:
                 self._fold_header(decode_file_header(payload), file)
             case Kind.HOLE:
@@ -256,6 +279,18 @@ class JournalContents:
             self.topic(topic_id).producers[last.stamp.producer_id] = last
             known = self._snapshot_producers.setdefault(topic_id, {})
             known[last.stamp.producer_id] = last
+
+    def _fold_owned(self, payload: bytes, frame: Frame) -> None:
+        if frame.flags & FIRST_OF_SNAPSHOT:
+            self._begin_snapshot()
+        for owned in decode_owned(payload):
+            index = self.topic(owned.topic_id)
+            if owned.position == HERE:
+                # Producers of before are known only if they are named again.
+                index.producers = {}
+                index.own(replace(owned, position=frame.position))
+            else:
+                index.own(owned)
 
     def _begin_snapshot(self) -> None:
         self._snapshot_unbroken = True
@@ -317,6 +352,11 @@ class JournalContents:
             {topic_id: index.next_offset for topic_id, index in self.topics.items()},
             {sub: folded.whole() for sub, folded in self.progress.items()},
             {topic_id: index.producers for topic_id, index in self.topics.items()},
+            tuple(
+                Owned(topic_id, index.epoch, Offset(index.owned_from), index.owned_at)
+                for topic_id, index in self.topics.items()
+                if index.epoch
+            ),
         )
 
     def keep_only(self, topics: Iterable[TopicId], subscriptions: Iterable[SubscriptionId]) -> None:

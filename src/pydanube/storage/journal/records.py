@@ -30,6 +30,7 @@ class Kind(IntEnum):
     HOLE = 6
     INDEX = 7
     PRODUCERS = 8
+    OWNED = 9
 
 
 class FileHeader(Struct, frozen=True, kw_only=True):
@@ -162,8 +163,36 @@ def decode_progress(payload: bytes, at: int = 0) -> tuple[SubscriptionId, Progre
     )
 
 
+_OWNED = Layout("<QQQQ")
+HERE = 2**64 - 1
+"""In place of a position in an OWNED record: it holds from its own frame on."""
+
+
+class Owned(Struct, frozen=True):
+    """From a position of the journal on, a topic is written under an epoch, at an offset."""
+
+    topic_id: TopicId
+    epoch: int
+    start: Offset
+    position: int = HERE
+
+
+def encode_owned(owned: Iterable[Owned]) -> Iterator[bytes]:
+    """Return the payloads of as many OWNED frames as it takes; none for nothing."""
+    entries = [_OWNED.pack(o.topic_id, o.epoch, o.start, o.position) for o in owned]
+    per_frame = SNAPSHOT_FRAME_BYTES // _OWNED.size
+    for first in range(0, len(entries), per_frame):
+        yield b"".join(entries[first : first + per_frame])
+
+
+def decode_owned(payload: bytes) -> Iterator[Owned]:
+    """Read an OWNED payload."""
+    for topic_id, epoch, start, position in _OWNED.iter_unpack(payload):
+        yield Owned(TopicId(topic_id), epoch, Offset(start), position)
+
+
 FIRST_OF_SNAPSHOT, LAST_OF_SNAPSHOT = 1, 2
-"""Flags of the frames of a snapshot: PRODUCERS, if there are any, then SNAPSHOT."""
+"""Flags of the frames of a snapshot: OWNED and PRODUCERS, if there are any, then SNAPSHOT."""
 _SNAPSHOT = Layout("<QII")
 _TOPIC_NEXT = Layout("<QQ")
 _TOPICS_PER_FRAME = SNAPSHOT_FRAME_BYTES // _TOPIC_NEXT.size
@@ -176,11 +205,13 @@ class Snapshot(Struct, frozen=True):
     next_offsets: Mapping[TopicId, int]
     progress: Mapping[SubscriptionId, Progress]
     producers: Mapping[TopicId, Producers] = MappingProxyType({})
+    owned: tuple[Owned, ...] = ()
 
 
 def encode_prologue(header: FileHeader, snapshot: Snapshot) -> list[tuple[Kind, int, bytes]]:
     """Return kind, flags and payload of the frames a file begins with."""
-    frames = [(Kind.PRODUCERS, 0, payload) for payload in encode_producers(snapshot.producers)]
+    frames = [(Kind.OWNED, 0, payload) for payload in encode_owned(snapshot.owned)]
+    frames += [(Kind.PRODUCERS, 0, payload) for payload in encode_producers(snapshot.producers)]
     frames += [(Kind.SNAPSHOT, flags, payload) for flags, payload in encode_snapshot(snapshot)]
     # All of them are one snapshot: a damaged one is noticed whatever part of it is missing.
     frames = [

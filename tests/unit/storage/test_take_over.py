@@ -1,0 +1,82 @@
+"""What counts of a topic that has changed hands, now and after restarts."""
+
+import pytest
+
+from pydanube.errors import DanubeError, Unavailable
+from pydanube.model.ids import Offset, ProducerId, TopicId
+from pydanube.storage.topic_log import LastBatch, ProducerStamp
+from tests.support.journals import DIRECTORY, batch_of, broker_on, instant_disk, rotating_at
+
+TOPIC = TopicId(1)
+
+
+async def test_what_was_journaled_before_a_take_over_counts_no_more() -> None:
+    disk = instant_disk()
+    async with broker_on(disk) as broker:
+        await broker.append(1, b"mine", b"never handed over")
+        broker.storage.let_go(TOPIC, forget=False)
+        await broker.storage.take_over(TOPIC, 7, Offset(1))
+        assert broker.storage.epoch_of(TOPIC) == 7
+        assert await broker.append(1, b"after") == 1
+        assert await broker.read_all(1) == {1: b"after"}
+    async with broker_on(disk) as broker:
+        assert broker.storage.epoch_of(TOPIC) == 7
+        assert await broker.read_all(1) == {1: b"after"}
+        assert await broker.append(1, b"more") == 2
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_ownerships_survive_rotation_and_restarts(*, indexed: bool) -> None:
+    """Offsets of several ownerships overlap in the journal; the last one alone counts."""
+    disk = instant_disk()
+    expected: dict[int, bytes] = {}
+    for epoch in range(1, 6):
+        async with broker_on(disk, rotating_at(3000)) as broker:
+            broker.storage.let_go(TOPIC, forget=False)
+            await broker.storage.take_over(TOPIC, epoch, Offset(epoch * 2))
+            expected = {}
+            for number in range(8):
+                payload = b"%d/%d" % (epoch, number)
+                expected[await broker.append(1, payload)] = payload
+                await broker.append(2, bytes(200))
+            assert await broker.read_all(1) == expected
+        if not indexed:
+            for name in await disk.list_names(DIRECTORY):
+                if name.endswith(".index"):
+                    await disk.remove(f"{DIRECTORY}/{name}")
+        async with broker_on(disk, rotating_at(3000)) as broker:
+            assert broker.storage.epoch_of(TOPIC) == epoch
+            assert await broker.read_all(1) == expected
+
+
+async def test_a_take_over_brings_producers_along_and_forgets_those_of_before() -> None:
+    disk = instant_disk()
+
+    def last(number: int) -> LastBatch:
+        stamp = ProducerStamp(producer_id=ProducerId(number), first_sequence=3, last_sequence=9)
+        return LastBatch(stamp=stamp, base=Offset(10), count=7, time_ms=5)
+
+    async with broker_on(disk, rotating_at(3000)) as broker:
+        await broker.storage.take_over(TOPIC, 1, Offset(17), [last(1)])
+        broker.storage.let_go(TOPIC, forget=False)
+        await broker.storage.take_over(TOPIC, 2, Offset(17), [last(2)])
+        assert set(broker.storage.topic(TOPIC).producers) == {2}
+    for _ in range(2):
+        async with broker_on(disk, rotating_at(3000)) as broker:
+            assert dict(broker.storage.topic(TOPIC).producers) == {ProducerId(2): last(2)}
+            for _ in range(20):
+                await broker.append(2, bytes(300))
+
+
+async def test_a_topic_that_was_lost_answers_nothing_as_stored() -> None:
+    async with broker_on(instant_disk()) as broker:
+        log = broker.storage.topic(TOPIC)
+        lost: list[DanubeError] = []
+        log.guard = lambda: lost[0] if lost else None
+        await broker.append(1, b"in time")
+        lost.append(Unavailable("another broker serves it"))
+        answers: list[DanubeError | None] = []
+        log.append(batch_of(b"too late"), answers.append)
+        await broker.storage.flush()
+        assert answers == lost
+        assert log.durable_end == 1
