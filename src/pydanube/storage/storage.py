@@ -15,9 +15,9 @@ from pydanube.runtime.tasks import TaskScope, call_soon
 from pydanube.storage.config import MIB, StorageConfig
 from pydanube.storage.journal.contents import JournalFile, TopicIndex
 from pydanube.storage.journal.housekeeping import Housekeeping
+from pydanube.storage.journal.producers import LastBatch, encode_producers
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.reader import JournalReader
-from pydanube.storage.journal.producers import LastBatch, encode_producers
 from pydanube.storage.journal.records import (
     WHOLE_PROGRESS,
     FileHeader,
