@@ -100,21 +100,8 @@ class IcebergLakeTable(LakeTable):
 
     @override
     def create(self, columns: pa.Schema) -> None:
-        namespace = self._identifier.rpartition(".")[0]
-        with suppress(NamespaceAlreadyExistsError):
-            self._catalog.create_namespace(namespace)
         properties = {GUARDED: "0", TOPIC_PROPERTY: self._topic}
-        try:
-            with self._catalog.create_table_transaction(
-                self._identifier, schema=columns, properties=properties
-            ) as creating:
-                if self._partitioning:
-                    with creating.update_spec() as spec:
-                        for each in self._partitioning:
-                            transform = _TRANSFORMS[each.transform]()
-                            spec.add_field(each.column, transform, f"{each.column}_part")
-        except (TableAlreadyExistsError, CommitFailedException):
-            return  # Somebody else was faster.
+        create_table(self._catalog, self._identifier, columns, self._partitioning, properties)
 
     @override
     def holds(self, commit_id: str) -> bool:
@@ -190,7 +177,7 @@ class IcebergSnapshot(LakeSnapshot):
             changing.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
         else:
             changing.append(commit_schema(changing).empty_table(), snapshot_properties=summary)
-        return _happens(changing)
+        return happens(changing)
 
     @override
     def delete(self, files: Sequence[DataFile]) -> None:
@@ -203,8 +190,8 @@ class IcebergSnapshot(LakeSnapshot):
     @override
     def remove(self, places: pa.Table) -> bool:
         changing = self._table.transaction()
-        changing.delete(_any_of(places))
-        return _happens(changing)
+        changing.delete(any_of(places))
+        return happens(changing)
 
     @override
     def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
@@ -242,13 +229,36 @@ class IcebergSnapshot(LakeSnapshot):
         """Delete the rows of the keys, and append the new ones; a snapshot in any case."""
         keys = pa.concat_tables([upsert.rows.select(upsert.key), upsert.deleted])
         there = (
-            self._table.scan(row_filter=_any_of(keys), selected_fields=tuple(upsert.key)).to_arrow()
+            self._table.scan(row_filter=any_of(keys), selected_fields=tuple(upsert.key)).to_arrow()
             if len(keys)
             else keys
         )
         if len(there):
-            changing.delete(_any_of(there), snapshot_properties=summary)
+            changing.delete(any_of(there), snapshot_properties=summary)
         changing.append(upsert.rows, snapshot_properties=summary)
+
+
+def create_table(
+    catalog: Catalog,
+    identifier: str,
+    columns: pa.Schema,
+    partitioning: Sequence[PartitionField],
+    properties: Mapping[str, str],
+) -> None:
+    """Create a table and its namespace, unless somebody has done so."""
+    with suppress(NamespaceAlreadyExistsError):
+        catalog.create_namespace(identifier.rpartition(".")[0])
+    try:
+        with catalog.create_table_transaction(
+            identifier, schema=columns, properties=dict(properties)
+        ) as creating:
+            if partitioning:
+                with creating.update_spec() as spec:
+                    for each in partitioning:
+                        transform = _TRANSFORMS[each.transform]()
+                        spec.add_field(each.column, transform, f"{each.column}_part")
+    except (TableAlreadyExistsError, CommitFailedException):
+        return  # Somebody else was faster.
 
 
 def commit_schema(changing: Transaction) -> pa.Schema:
@@ -257,7 +267,8 @@ def commit_schema(changing: Transaction) -> pa.Schema:
     return schema
 
 
-def _happens(changing: Transaction) -> bool:
+def happens(changing: Transaction) -> bool:
+    """Commit; False: the table has moved meanwhile. CommitOutcomeUnknown: nobody knows."""
     try:
         changing.commit_transaction()
     except (CommitFailedException, ValidationException):
@@ -268,7 +279,7 @@ def _happens(changing: Transaction) -> bool:
     return True
 
 
-def _any_of(keys: pa.Table) -> BooleanExpression:
+def any_of(keys: pa.Table) -> BooleanExpression:
     """Return the condition that a row has one of the keys."""
     if keys.num_columns == 1:
         found: BooleanExpression = _one_of(keys.column_names[0], set(keys.column(0).to_pylist()))
