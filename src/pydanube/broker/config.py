@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from typing_extensions import override
 
+from pydanube.balance.config import LoadManagerConfig
 from pydanube.broker.addresses import (
     Address,
     AdvertisedUrls,
@@ -156,41 +157,6 @@ class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     super_admins: Annotated[
         tuple[str, ...], Meta(description="Names that need no permission.")
     ] = ()
-
-
-class RebalancingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When topics move from one broker to another."""
-
-    enabled: Annotated[bool, Meta(description="Move topics between brokers by load.")] = False
-    aggressiveness: Annotated[
-        Literal["conservative", "balanced", "aggressive"],
-        Meta(description="Imbalance that starts a move: 0.40, 0.30 or 0.20."),
-    ] = "balanced"
-    check_interval_seconds: Annotated[Seconds, Meta(description="Time between two looks.")] = 300
-    max_moves_per_hour: Annotated[int, Meta(ge=0, description="Bound on moves.")] = 10
-    cooldown_seconds: Annotated[int, Meta(ge=0, description="Rest after a move.")] = 60
-    min_brokers_for_rebalance: Annotated[
-        int, Meta(ge=1, description="Fewer brokers are left alone.")
-    ] = 2
-    min_topic_age_seconds: Annotated[
-        int, Meta(ge=0, description="Younger topics are left where they are.")
-    ] = 300
-    blacklist_topics: Annotated[
-        tuple[str, ...], Meta(description="Topics never moved: exact names, or /namespace/*.")
-    ] = ()
-
-
-class LoadManagerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which broker serves which topic. One broker alone has nothing to decide."""
-
-    assignment_strategy: Annotated[
-        Literal["fair", "balanced", "weighted_load"],
-        Meta(description="How a new topic finds its broker."),
-    ] = "balanced"
-    load_report_interval_seconds: Annotated[
-        Seconds, Meta(description="Time between two load reports.")
-    ] = 30
-    rebalancing: RebalancingConfig = RebalancingConfig()
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ CLUSTER_LEADER = "/cluster/leader"
 REGISTRATIONS = "/cluster/register/"
 UNASSIGNED_TOPICS = "/cluster/unassigned/"
 LOAD_REPORTS = "/cluster/load/"
+REBALANCING_HISTORY = "/cluster/rebalancing_history/"
 NAMESPACES = "/namespaces/"
 TOPICS = "/topics/"
 SCHEMA_INDEX = "/schemas/_index/by_id/"
@@ -64,6 +65,11 @@ def unassigned_topic(topic: str) -> str:
 def load_report(broker: BrokerId) -> str:
     """Hold what a broker last said about its load."""
     return f"{LOAD_REPORTS}{broker}"
+
+
+def rebalancing_move(at_ms: int, number: int) -> str:
+    """Hold the record of one move, by its second; the number parts moves of one second."""
+    return f"{REBALANCING_HISTORY}{at_ms // 1000:010}-{number:010}"
 
 
 def namespace_policy(namespace: str) -> str:

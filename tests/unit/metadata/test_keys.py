@@ -14,6 +14,8 @@ def test_the_key_space_is_the_documented_one():
     assert keys.assignment(BROKER, TOPIC) == "/cluster/brokers/7/default/orders"
     assert keys.unassigned_topic(TOPIC) == "/cluster/unassigned/default/orders"
     assert keys.load_report(BROKER) == "/cluster/load/7"
+    move = keys.rebalancing_move(1_700_000_000_123, 42)
+    assert move == "/cluster/rebalancing_history/1700000000-0000000042"
     assert keys.namespace_policy("default") == "/namespaces/default/policy"
     assert keys.namespace_topic(TOPIC) == "/namespaces/default/topics/default/orders"
     assert keys.topic_record(TOPIC) == "/topics/default/orders"

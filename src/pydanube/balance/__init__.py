@@ -1,0 +1,1 @@
+"""Which broker serves which topic: load reports, placement and rebalancing, decided purely."""
