@@ -1,0 +1,1 @@
+"""Brokers that share topics: who is there, who serves what, and where copies are."""
