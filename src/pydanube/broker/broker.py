@@ -201,6 +201,7 @@ class Broker:
         )
         storage.on_failure = self._journal_failed
         _forget_the_deleted(catalog, storage)
+        await topics.ensure_namespaces()
         await topics.restore()
         registration.restore()
         storage.start_upkeep()

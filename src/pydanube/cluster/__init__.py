@@ -1,1 +1,1 @@
-"""Brokers that share topics: who is there, who serves what, and where copies are."""
+"""Brokers of a cluster: who lives, who serves which topic, and how topics change hands."""

@@ -14,6 +14,10 @@ CLUSTERS = "/cluster/"
 CLUSTER_LEADER = "/cluster/leader"
 REGISTRATIONS = "/cluster/register/"
 UNASSIGNED_TOPICS = "/cluster/unassigned/"
+BROKERS = "/cluster/brokers/"
+HANDOVERS = "/cluster/handover/"
+REPLICAS = "/cluster/replicas/"
+MOVES = "/cluster/rebalancing_history/"
 LOAD_REPORTS = "/cluster/load/"
 REBALANCING_HISTORY = "/cluster/rebalancing_history/"
 NAMESPACES = "/namespaces/"
@@ -53,13 +57,28 @@ def assignment(broker: BrokerId, topic: str) -> str:
 
 def assigned_topic(broker: BrokerId, key: str) -> str | None:
     """Return the topic that an entry of `assignments` gives to the broker, None for its state."""
-    topic = key.removeprefix(f"/cluster/brokers/{broker}")
+    topic = key.removeprefix(f"{BROKERS}{broker}")
     return topic if topic.count("/") == 2 else None
 
 
 def unassigned_topic(topic: str) -> str:
     """Mark a topic that waits for a broker, with the reason."""
     return f"/cluster/unassigned{topic}"
+
+
+def handover(topic: str) -> str:
+    """Hold what a topic's last owner left behind when it let go in order."""
+    return f"/cluster/handover{topic}"
+
+
+def replicas(topic: str) -> str:
+    """Hold in whose journals a topic's newest messages are."""
+    return f"/cluster/replicas{topic}"
+
+
+def move(number: int) -> str:
+    """Hold the record of one move of a topic."""
+    return f"{MOVES}{number:020}"
 
 
 def load_report(broker: BrokerId) -> str:

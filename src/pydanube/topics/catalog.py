@@ -61,6 +61,14 @@ class TopicRecord(Struct, frozen=True, kw_only=True):
         )
 
 
+class FoundTopic(Struct, frozen=True):
+    """A topic, as the catalogue has it at some revision."""
+
+    name: str
+    record: TopicRecord
+    revision: int
+
+
 class ProducerRecord(Struct, frozen=True, kw_only=True):
     """Who may publish under an id."""
 
@@ -152,22 +160,37 @@ class Catalog:
 
     def topics(self) -> Iterator[tuple[str, TopicRecord]]:
         """Return the name and record of every topic."""
+        for found in self.topics_at():
+            yield found.name, found.record
+
+    def topics_at(self) -> Iterator[FoundTopic]:
+        """Return every topic with the revision of its record."""
         for entry in self._store.list(keys.TOPICS):
             name = entry.key.removeprefix(keys.TOPICS[:-1])
             if name.count("/") == 2:
-                yield name, msgspec.json.decode(entry.value, type=TopicRecord)
+                record = msgspec.json.decode(entry.value, type=TopicRecord)
+                yield FoundTopic(name, record, entry.revision)
 
     def topic_policies(self, topic: str, namespace: str) -> Policies:
         """Return what holds for a topic: its own policies, else its namespace's."""
         own = self._read(keys.topic_policy(topic), Policies)
         return own or self.namespace_policies(namespace) or Policies()
 
+    def topic(self, topic: str) -> TopicRecord | None:
+        """Return a topic's record, wherever it is served."""
+        return self._read(keys.topic_record(topic), TopicRecord)
+
     async def create_topic(
-        self, topic: str, namespace: str, record: TopicRecord, binding: Transaction | None = None
-    ) -> None:
+        self,
+        topic: str,
+        namespace: str,
+        record: TopicRecord,
+        binding: Transaction | None = None,
+        also: Sequence[Operation] = (),
+    ) -> int:
         """Create a topic in its namespace, with its binding to a schema subject if it has one.
 
-        Conflict if namespace or subject is not as it was.
+        Returns the revision. Conflict if namespace or subject is not as it was.
         """
         policy = self._store.get(keys.namespace_policy(namespace))
         if policy is None:
@@ -177,11 +200,12 @@ class Catalog:
         operations: list[Operation] = [
             Put(key, _encode(record)),
             Put(keys.namespace_topic(topic), b"null"),
+            *also,
         ]
         if binding is not None:
             conditions += binding.conditions
             operations += binding.operations
-        await self._store.transact(conditions, operations)
+        return await self._store.transact(conditions, operations)
 
     async def update_topic(self, topic: str, record: TopicRecord) -> None:
         """Replace a topic's record."""
@@ -206,12 +230,15 @@ class Catalog:
         if not record.deleting:
             await self.update_topic(topic, msgspec.structs.replace(record, deleting=True))
 
-    async def delete_topic(self, topic: str, subject: str | None = None) -> None:
+    async def delete_topic(
+        self, topic: str, subject: str | None = None, also: Sequence[Operation] = ()
+    ) -> None:
         """Delete a topic that is marked, and all below it; a schema subject it had is released."""
         await self._delete_below(keys.topic_parts(topic))
         operations: list[Operation] = [
             Delete(keys.topic_record(topic)),
             Delete(keys.namespace_topic(topic)),
+            *also,
         ]
         if subject is not None:
             operations.append(plan_release(subject, topic))

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
 
 from pydanube.errors import (
+    AlreadyExists,
     Conflict,
+    DanubeError,
     InvalidRequest,
     NotFound,
     Unavailable,
@@ -31,10 +34,12 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
 from pydanube.storage.storage import Storage
+from pydanube.storage.topic_log import Guard
 from pydanube.subscriptions.dead_letter import DeadLetterSink
 from pydanube.topics.catalog import Catalog, TopicRecord
 from pydanube.topics.errors import TopicExists
 from pydanube.topics.inspection import InspectionContext
+from pydanube.topics.placement import Placement
 from pydanube.topics.topic import Topic, TopicContext, TopicObserver
 
 PARTITIONS_MAX = 1_000
@@ -63,7 +68,10 @@ class TopicRequest(Struct, frozen=True, kw_only=True):
 
 
 class TopicManager:
-    """Keeps the population of topics: every one in the catalogue is served here."""
+    """Keeps the population of topics that are served here.
+
+    A broker alone serves every topic of the catalogue; in a cluster `placement` says which.
+    """
 
     def __init__(
         self,
@@ -76,7 +84,11 @@ class TopicManager:
         dead_letters: DeadLetterSink,
         observe: Callable[[str], TopicObserver],
         inspection: InspectionContext,
+        guard: Guard | None = None,
     ) -> None:
+        self.placement: Placement | None = None
+        """Where topics are, in a cluster; set before anything is served."""
+        self._guard = guard
         self.catalog = catalog
         self.storage = storage
         self.settings = settings
@@ -92,18 +104,23 @@ class TopicManager:
 
     # At the start and the end of the broker.
 
-    async def restore(self) -> None:
-        """Serve every topic of the catalogue, and make sure of the namespaces."""
+    async def ensure_namespaces(self) -> None:
+        """Make sure of the namespaces that are always there."""
         for namespace in dict.fromkeys((*_ALWAYS_THERE, *self.settings.bootstrap_namespaces)):
             if self.catalog.namespace_policies(check_namespace_name(namespace)) is None:
-                await self.catalog.create_namespace(namespace, self.settings.policies)
+                with suppress(AlreadyExists):  # Another broker has been faster.
+                    await self.catalog.create_namespace(namespace, self.settings.policies)
+
+    async def restore(self) -> None:
+        """Serve every topic of the catalogue."""
         for name, record in list(self.catalog.topics()):
             if record.deleting:
-                await self._delete_stored(name, record)
+                await self.delete_stored(name, record)
             else:
-                self._load(name, record)
+                self.load(name, record)
 
-    def _load(self, name: str, record: TopicRecord) -> Topic:
+    def load(self, name: str, record: TopicRecord, epoch: int = 0) -> Topic:
+        """Serve a topic from now on, under the epoch of its ownership in a cluster."""
         context = TopicContext(
             clock=self._clock,
             tasks=self._tasks,
@@ -112,6 +129,8 @@ class TopicManager:
             broker_url=self.settings.broker_url,
             observer=self._observe(name),
             inspection=self._inspection,
+            epoch=epoch,
+            guard=self._guard,
         )
         policies = self.catalog.topic_policies(name, namespace_of(name))
         topic = Topic(name, record, policies, context)
@@ -128,6 +147,12 @@ class TopicManager:
         split = split_partition(name)
         if split is not None and name not in self._topics:
             self._partitions[split[0]].discard(split[1])
+
+    def release(self, topic: Topic) -> None:
+        """Serve a topic no more; it has been closed."""
+        if self._topics.get(topic.name) is topic:
+            del self._topics[topic.name]
+            self._forget_partition(topic.name)
 
     def drain(self) -> None:
         """Let every topic refuse new messages."""
@@ -156,14 +181,19 @@ class TopicManager:
         topic = self._topics.get(name)
         if topic is None:
             check_topic_name(name)
-            raise NotFound(f"topic {name} does not exist on this broker")
+            raise self._absence(name) or NotFound(f"topic {name} does not exist on this broker")
         return topic
+
+    def _absence(self, name: str) -> DanubeError | None:
+        return self.placement.absence(name) if self.placement is not None else None
 
     def partitions(self, name: str) -> list[str]:
         """Return the topic itself, or the partitions of that base in order, or nothing."""
         if name in self._topics:
             return [name]
         check_topic_name(name)
+        if self.placement is not None:
+            return [name] if self.catalog.topic(name) else self.placement.partitions(name)
         indexes = sorted(self._partitions.get(name, ()))
         names = (partition_name(name, index) for index in indexes)
         return [each for each in names if each in self._topics]
@@ -182,6 +212,9 @@ class TopicManager:
             if topic is not None:
                 return topic
             check_topic_name(name)
+            absence = self._absence(name)
+            if absence is not None:
+                raise absence
             if not self.settings.auto_create:
                 raise NotFound(
                     f"topic {name} does not exist, and auto_create_topics is off; create it first"
@@ -212,27 +245,32 @@ class TopicManager:
                 schema_subject=request.schema_subject,
                 created_ms=self._clock.now_ms(),
             )
-            await self._enter_catalog(name, record)
+            revision = await self._enter_catalog(name, record)
             _log.info("topic created", topic=name, delivery=request.strategy)
-            return self._load(name, record)
+            if self.placement is not None:
+                return await self.placement.open_new(name, record, revision)
+            return self.load(name, record)
         finally:
             del self._creating[name]
             self._forget_partition(name)  # Unless it is there now.
             creating.set_result(None)
 
-    async def _enter_catalog(self, name: str, record: TopicRecord) -> None:
+    async def _enter_catalog(self, name: str, record: TopicRecord) -> int:
         for _ in range(_BINDING_ATTEMPTS_MAX):
             binding = None
             if record.schema_subject is not None:
                 binding = self._inspection.registry.plan_use(record.schema_subject, name, None)
+            also = self.placement.plan_new(name, record) if self.placement is not None else ()
             try:
-                await self.catalog.create_topic(name, namespace_of(name), record, binding)
+                return await self.catalog.create_topic(
+                    name, namespace_of(name), record, binding, also
+                )
             except Conflict:
+                if self.catalog.topic(name) is not None:
+                    raise TopicExists(f"topic {name} exists already") from None
                 if binding is None:
                     raise
                 # The subject, most likely, has just been changed.
-            else:
-                return
         raise Unavailable(f"topic {name} was overtaken by other changes too often; try again")
 
     async def create_partitioned(self, base: str, partitions: int, request: TopicRequest) -> None:
@@ -248,19 +286,25 @@ class TopicManager:
             await self.create(partition_name(base, index), request)
 
     def _check_free(self, name: str) -> None:
-        if name in self._topics or name in self._creating:
+        if self._is_taken(name):
             raise TopicExists(f"topic {name} exists already")
         split = split_partition(name)
-        if split is not None and (split[0] in self._topics or split[0] in self._creating):
+        if split is not None and self._is_taken(split[0]):
             raise TopicExists(f"topic {split[0]} exists and is not partitioned")
-        if self._partitions.get(name):
+        elsewhere = self.placement.partitions(name) if self.placement is not None else ()
+        if self._partitions.get(name) or elsewhere:
             raise TopicExists(f"topic {name} exists already, as a partitioned topic")
+
+    def _is_taken(self, name: str) -> bool:
+        if name in self._topics or name in self._creating:
+            return True
+        return self.placement is not None and self.catalog.topic(name) is not None
 
     def names_to_delete(self, name: str) -> list[str]:
         """Return what deleting `name` deletes: the topic, or all its partitions."""
         check_topic_name(name)
         split = split_partition(name)
-        if split is not None and name in self._topics:
+        if split is not None and self._is_taken(name):
             raise NotFound(
                 f"Cannot delete individual partition {name}; delete {split[0]} to delete them all"
             )
@@ -273,21 +317,21 @@ class TopicManager:
         """Delete one topic with its messages and subscriptions. Its streams are left to end."""
         topic.drain()
         topic.close(None)
-        await self._delete_stored(topic.name, topic.record)
-        del self._topics[topic.name]
-        self._forget_partition(topic.name)
+        await self.delete_stored(topic.name, topic.record)
+        self.release(topic)
         for subscription in topic.subscriptions.values():
             self.storage.drop_subscription(subscription.id)
         if topic.is_reliable:
             self.storage.drop_topic(topic.record.id)
         _log.info("topic deleted", topic=topic.name)
 
-    async def _delete_stored(self, name: str, record: TopicRecord) -> None:
+    async def delete_stored(self, name: str, record: TopicRecord) -> None:
         """Delete a topic's segments and all that the metadata knows of it, in that order."""
         await self.catalog.begin_delete(name, record)
         if record.strategy == "Reliable":
             await self.storage.remove_segments(record.id, name)
-        await self.catalog.delete_topic(name, record.schema_subject)
+        also = self.placement.plan_delete(name) if self.placement is not None else ()
+        await self.catalog.delete_topic(name, record.schema_subject, also)
 
     # Namespaces.
 

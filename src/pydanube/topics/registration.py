@@ -105,10 +105,14 @@ class Registration:
     def restore(self) -> None:
         """Know every producer, subscription and consumer of the catalogue again."""
         for topic in self._topics:
-            for name, producer in self._catalog.producers(topic.name):
-                self._add_producer(topic, name, producer)
-            for name, subscription in self._catalog.subscriptions(topic.name):
-                self._restore_subscription(topic, name, subscription)
+            self.restore_topic(topic)
+
+    def restore_topic(self, topic: Topic) -> None:
+        """Know everybody again whom the catalogue has for one topic."""
+        for name, producer in self._catalog.producers(topic.name):
+            self._add_producer(topic, name, producer)
+        for name, subscription in self._catalog.subscriptions(topic.name):
+            self._restore_subscription(topic, name, subscription)
 
     def _restore_subscription(self, topic: Topic, name: str, record: SubscriptionRecord) -> None:
         seen_end = topic.log.durable_end if topic.log is not None else Offset(0)
@@ -547,8 +551,11 @@ class Registration:
 
     # Letting go.
 
-    def _retire(self, topic: Topic) -> None:
-        """Forget everybody of a deleted topic; streams end once their clients have been told."""
+    def retire(self, topic: Topic) -> None:
+        """Forget everybody of a topic that is served here no more.
+
+        Streams end once their clients have been told.
+        """
         for producer in topic.producers.values():
             self._producers.pop(producer.id, None)
         for subscription in topic.subscriptions.values():
@@ -575,7 +582,7 @@ class Registration:
                 topic = self._topics.find(each)
                 if topic is not None:  # Unless another call has been faster.
                     await self._topics.delete(topic)
-                    self._retire(topic)
+                    self.retire(topic)
 
     async def close_producer(self, producer_id: int) -> None:
         """Let a producer go that says so itself; an unknown one is gone already."""

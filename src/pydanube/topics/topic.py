@@ -24,7 +24,7 @@ from pydanube.runtime.tasks import TaskScope
 from pydanube.runtime.watermark import Watermark
 from pydanube.storage.segments.planning import RetentionRule
 from pydanube.storage.storage import Storage
-from pydanube.storage.topic_log import LastBatch, Piece, ProducerStamp, TopicLog
+from pydanube.storage.topic_log import Guard, LastBatch, Piece, ProducerStamp, TopicLog
 from pydanube.subscriptions.cursor import Cursor
 from pydanube.subscriptions.dead_letter import DeadLetterOrigin, DeadLetterSink, dead_letter
 from pydanube.subscriptions.subscription import Observer, Subscription, SubscriptionContext
@@ -62,6 +62,10 @@ class TopicContext(Struct, frozen=True, kw_only=True):
     broker_url: str
     observer: TopicObserver
     inspection: InspectionContext
+    epoch: int = 0
+    """Of the ownership, in a cluster."""
+    guard: Guard | None = None
+    """Asked before anything is acknowledged: whether the topic is still this broker's."""
 
 
 class Topic:
@@ -90,7 +94,10 @@ class Topic:
         """The durable end, for whoever waits until it moves; closed with the topic."""
         self._sequencer: Sequencer | None = None
         if record.strategy == "Reliable":
-            self.log = context.storage.topic(record.id, name, retention=self._retention)
+            self.log = context.storage.topic(
+                record.id, name, epoch=context.epoch, retention=self._retention
+            )
+            self.log.guard = context.guard
             self.frontier.advance_to(self.log.durable_end)
             self._gatherer = Gatherer(self._store)
             self._sequencer = Sequencer(name, self.log, context.clock, self._append)
