@@ -1,16 +1,16 @@
 """Brings a topic into this broker's journal, from wherever its last owner left it."""
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
 
-from pydanube.cluster.records import Handover, ReplicaSet, encode
+from pydanube.cluster.mirrors.ports import Mirrors, Replicated
+from pydanube.cluster.records import Assignment, Handover, ReplicaSet, encode
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.metadata import keys
 from pydanube.metadata.store import Expect, MetadataStore, Put
-from pydanube.model.ids import BrokerId, Offset
+from pydanube.model.ids import BrokerId, Offset, SubscriptionId
 from pydanube.model.progress import Progress
 from pydanube.observability.logging import get_logger
 from pydanube.storage.segments.catalog import SegmentCatalog
@@ -18,8 +18,12 @@ from pydanube.storage.segments.encoding import SegmentOrigin
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import LastBatch
 from pydanube.topics.catalog import Catalog, TopicRecord
+from pydanube.topics.topic import Topic
 
 _log = get_logger(__name__)
+
+MembersFor = Callable[[str, TopicRecord], tuple[BrokerId, ...]]
+"""Returns in whose journals a topic's messages shall be, this broker first."""
 
 
 class Beginning(Struct, frozen=True, kw_only=True):
@@ -27,81 +31,130 @@ class Beginning(Struct, frozen=True, kw_only=True):
 
     start: Offset
     producers: Iterable[LastBatch] = ()
-    cursors: Mapping[str, Progress] | None = None
-    """By subscription; None leaves the journal's own."""
-
-
-class TailRecovery(Protocol):
-    """Knows where the newest messages of a topic are whose owner did not hand it over."""
-
-    async def recover(
-        self, topic: str, record: TopicRecord, replicas: ReplicaSet, epoch: int
-    ) -> Beginning:
-        """Bring them into segments under the new epoch; Unavailable while too few can be asked."""
-
-    def members_for(self, topic: str, record: TopicRecord) -> tuple[BrokerId, ...]:
-        """Return in whose journals a topic's messages shall be, this broker first."""
-
-    async def begin(
-        self, topic: str, record: TopicRecord, replicas: ReplicaSet, beginning: Beginning | None
-    ) -> None:
-        """Let the other members follow from now on; None: they go on where they were."""
+    cursors: Mapping[SubscriptionId, Progress] | None = None
+    """None leaves the journal's own."""
 
 
 class Opening:
-    """Prepares topics. When `prepare` returns, the journal may be appended to under the epoch."""
+    """Prepares topics. An epoch is prepared once, and then served by this process alone."""
 
     def __init__(
         self,
+        *,
         store: MetadataStore,
         catalog: Catalog,
         segments: SegmentCatalog,
         storage: Storage,
         me: BrokerId,
-        tails: TailRecovery,
+        mirrors: Mirrors,
+        members_for: MembersFor,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._segments = segments
         self._storage = storage
         self._me = me
-        self._tails = tails
+        self._mirrors = mirrors
+        self._members_for = members_for
 
-    async def prepare(self, topic: str, record: TopicRecord, epoch: int) -> None:
-        """Make the topic ready under an epoch; may be repeated after a failure or a crash."""
+    async def prepare(self, topic: str, record: TopicRecord, epoch: int) -> bool:
+        """Make a topic ready under an epoch; may be repeated after a failure or a crash.
+
+        False if the epoch has been served before and may not be again: then this broker has given
+        itself another one.
+        """
         if record.strategy != "Reliable":
-            return
-        beginning = None
-        if self._storage.epoch_of(record.id) != epoch:
-            beginning = await self._beginning(topic, record, epoch)
-            await self._segments.claim(SegmentOrigin(topic=topic, topic_id=record.id, epoch=epoch))
-            await self._storage.take_over(record.id, epoch, beginning.start, beginning.producers)
-            await self._take_cursors(topic, beginning)
+            return True
         replicas = self._replicas(topic)
-        if replicas is None or replicas.epoch != epoch:
-            replicas = ReplicaSet(epoch=epoch, members=self._tails.members_for(topic, record))
-            await self._store.transact(
-                [Expect(keys.assignment(self._me, topic), epoch)],
-                [Put(keys.replicas(topic), encode(replicas))],
-            )
-        await self._tails.begin(topic, record, replicas, beginning)
+        if replicas is not None and replicas.epoch == epoch:
+            if self._may_resume(topic, record, replicas):
+                return True
+            await self._renew(topic, epoch)
+            return False
+        beginning = await self._beginning(topic, record, epoch)
+        await self._segments.claim(_origin(topic, record, epoch))
+        await self._take_cursors(topic, beginning)
+        # Last: that the journal has this epoch says that everything else has been done.
+        await self._storage.take_over(record.id, epoch, beginning.start, beginning.producers)
+        return True
+
+    async def replicate(self, topic: Topic, epoch: int) -> Replicated | None:
+        """Let others follow a topic that is ready, and record who does; None if nobody shall."""
+        if topic.log is None:
+            return None
+        members = self._members_for(topic.name, topic.record)
+        replicas = self._replicas(topic.name)
+        if len(members) == 1:
+            if replicas is None or replicas.epoch != epoch:
+                await self._record(topic.name, ReplicaSet(epoch=epoch, members=members))
+            return None
+        return await self._mirrors.replicate(
+            topic.log,
+            topic=topic.name,
+            epoch=epoch,
+            replicas=len(members),
+            members=members,
+            subscriptions=[each.id for _, each in self._catalog.subscriptions(topic.name)],
+        )
+
+    async def _record(self, topic: str, replicas: ReplicaSet) -> None:
+        await self._store.transact(
+            [Expect(keys.assignment(self._me, topic), replicas.epoch)],
+            [Put(keys.replicas(topic), encode(replicas))],
+        )
+
+    def _may_resume(self, topic: str, record: TopicRecord, replicas: ReplicaSet) -> bool:
+        """Tell whether the journal alone says all: nobody else has a copy that could differ."""
+        alone = replicas.members == (self._me,) == self._members_for(topic, record)
+        return alone and self._storage.epoch_of(record.id) == replicas.epoch
+
+    async def _renew(self, topic: str, epoch: int) -> None:
+        key = keys.assignment(self._me, topic)
+        assignment = Assignment(reason="failover", from_broker=self._me)
+        await self._store.transact([Expect(key, epoch)], [Put(key, encode(assignment))])
 
     async def _beginning(self, topic: str, record: TopicRecord, epoch: int) -> Beginning:
+        if self._storage.epoch_of(record.id) == epoch:
+            # An earlier attempt ended after everything of before was in segments.
+            return await self._own_tail(topic, record, epoch)
         handover, replicas = self._handover(topic), self._replicas(topic)
         handed_over = handover.epoch if handover is not None else 0
         if replicas is not None and replicas.epoch > handed_over:
-            if self._storage.epoch_of(record.id) == replicas.epoch and len(replicas.members) == 1:
-                return await self._own_tail(topic, record, epoch)
-            return await self._tails.recover(topic, record, replicas, epoch)
+            return await self._recovered(topic, record, replicas, epoch)
         if handover is not None:
-            return Beginning(
-                start=handover.end, producers=handover.producers, cursors=handover.cursors
-            )
+            subscriptions = {name: each.id for name, each in self._catalog.subscriptions(topic)}
+            cursors = {
+                subscriptions[name]: progress
+                for name, progress in handover.cursors.items()
+                if name in subscriptions
+            }
+            return Beginning(start=handover.end, producers=handover.producers, cursors=cursors)
         if self._storage.journaled_end(record.id) > 0:
             # Written by this broker before it was in a cluster.
             return await self._own_tail(topic, record, epoch)
-        frontier = self._segments.frontier(topic, record.id)
-        return Beginning(start=frontier.end if frontier is not None else Offset(0))
+        return Beginning(start=self._frontier(topic, record))
+
+    async def _recovered(
+        self, topic: str, record: TopicRecord, replicas: ReplicaSet, epoch: int
+    ) -> Beginning:
+        """Bring into segments what the last owner acknowledged and did not hand over."""
+        alone = replicas.members == (self._me,)
+        if alone and self._storage.epoch_of(record.id) == replicas.epoch:
+            return await self._own_tail(topic, record, epoch)
+        tail = await self._mirrors.recover_tail(
+            topic,
+            record.id,
+            set_epoch=replicas.epoch,
+            members=replicas.members,
+            new_epoch=epoch,
+            subscriptions=[each.id for _, each in self._catalog.subscriptions(topic)],
+        )
+        start = max(self._frontier(topic, record), tail.start)
+        end = await self._storage.export_tail(record.id, topic, epoch, start, tail.batches(start))
+        if end < tail.end:
+            raise Unavailable(f"the copies of {topic} end at {end}, not at {tail.end}; try again")
+        _log.info("recovered from copies", topic=topic, epoch=epoch, end=end)
+        return Beginning(start=end, producers=tail.producers, cursors=tail.progress)
 
     async def _own_tail(self, topic: str, record: TopicRecord, epoch: int) -> Beginning:
         """Bring what this broker's journal holds into segments: nobody has had the topic since."""
@@ -116,14 +169,20 @@ class Opening:
         if beginning.cursors is None:
             return
         failures: list[DanubeError] = []
-        for name, subscription in self._catalog.subscriptions(topic):
-            progress = beginning.cursors.get(name) or Progress(Offset(subscription.start))
+        for _, subscription in self._catalog.subscriptions(topic):
+            known = beginning.cursors.get(subscription.id)
             self._storage.replace_progress(
-                subscription.id, progress, lambda error: failures.append(error) if error else None
+                subscription.id,
+                known or Progress(Offset(subscription.start)),
+                lambda error: failures.append(error) if error else None,
             )
         await self._storage.flush()
         if failures:
             raise Unavailable(f"cursors of {topic} were not stored: {failures[0]}")
+
+    def _frontier(self, topic: str, record: TopicRecord) -> Offset:
+        frontier = self._segments.frontier(topic, record.id)
+        return frontier.end if frontier is not None else Offset(0)
 
     def _handover(self, topic: str) -> Handover | None:
         entry = self._store.get(keys.handover(topic))
@@ -132,3 +191,7 @@ class Opening:
     def _replicas(self, topic: str) -> ReplicaSet | None:
         entry = self._store.get(keys.replicas(topic))
         return msgspec.json.decode(entry.value, type=ReplicaSet) if entry is not None else None
+
+
+def _origin(topic: str, record: TopicRecord, epoch: int) -> SegmentOrigin:
+    return SegmentOrigin(topic=topic, topic_id=record.id, epoch=epoch)

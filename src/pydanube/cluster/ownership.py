@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from pydanube.cluster.directory import Directory
 from pydanube.cluster.membership import Membership
+from pydanube.cluster.mirrors.ports import Replicated
 from pydanube.cluster.opening import Opening
 from pydanube.cluster.records import Assignment, Handover, Marker, MoveReason, encode
 from pydanube.errors import DanubeError, NotFound, Unavailable, WrongBroker
@@ -39,6 +40,12 @@ Choose = Callable[[str, Sequence[BrokerId]], BrokerId]
 class _Served(Struct, frozen=True, eq=False):
     topic: Topic
     epoch: int
+    replicated: Replicated | None
+
+    async def stop_copies(self) -> None:
+        """Stream to mirrors no more; to be called before the log is let go."""
+        if self.replicated is not None:
+            await self.replicated.close()
 
 
 class Ownership(Placement):
@@ -216,19 +223,27 @@ class Ownership(Placement):
         if record.deleting:
             await self._topics.delete_stored(name, record)
             return
-        await self._opening.prepare(name, record, epoch)
-        entry = self._store.get(keys.assignment(self._me, name))
-        if entry is None or entry.revision != epoch or not self._membership.is_certain:
-            raise Unavailable(f"topic {name} has gone elsewhere while it was being opened")
-        topic = self._topics.load(name, record, epoch)
+        if not await self._opening.prepare(name, record, epoch):
+            return
+        topic = self._topics.build(name, record, epoch)
+        try:
+            replicated = await self._opening.replicate(topic, epoch)
+            entry = self._store.get(keys.assignment(self._me, name))
+            if entry is None or entry.revision != epoch or not self._membership.is_certain:
+                raise Unavailable(f"topic {name} has gone elsewhere while it was being opened")
+        except BaseException:
+            self._topics.storage.let_go(record.id, forget=False)
+            raise
         self._registration.restore_topic(topic)
-        self._served[name] = _Served(topic, epoch)
+        self._topics.admit(topic)
+        self._served[name] = _Served(topic, epoch, replicated)
         _log.info("topic opened", topic=name, epoch=epoch)
 
     async def _let_go(self, name: str, served: _Served) -> None:
-        """Stop serving what is not this broker's any more, or cannot be sure to be."""
+        """Stop serving what is not this broker's any more, or may not be."""
         self._served.pop(name, None)
         self._close(served.topic)
+        await served.stop_copies()
         self._topics.storage.let_go(served.topic.record.id, forget=False)
         _log.warning("topic let go: it may be another broker's", topic=name, epoch=served.epoch)
 
@@ -267,6 +282,7 @@ class Ownership(Placement):
         finally:
             self._served.pop(name, None)
             self._close(topic)
+            await served.stop_copies()
             storage.let_go(topic_id, forget=False)
         self._forget(topic)
         _log.info("topic handed over", topic=name, epoch=served.epoch, reason=reason)

@@ -17,7 +17,6 @@ UNASSIGNED_TOPICS = "/cluster/unassigned/"
 BROKERS = "/cluster/brokers/"
 HANDOVERS = "/cluster/handover/"
 REPLICAS = "/cluster/replicas/"
-MOVES = "/cluster/rebalancing_history/"
 LOAD_REPORTS = "/cluster/load/"
 REBALANCING_HISTORY = "/cluster/rebalancing_history/"
 NAMESPACES = "/namespaces/"
@@ -74,11 +73,6 @@ def handover(topic: str) -> str:
 def replicas(topic: str) -> str:
     """Hold in whose journals a topic's newest messages are."""
     return f"/cluster/replicas{topic}"
-
-
-def move(number: int) -> str:
-    """Hold the record of one move of a topic."""
-    return f"{MOVES}{number:020}"
 
 
 def load_report(broker: BrokerId) -> str:

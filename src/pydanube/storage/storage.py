@@ -30,6 +30,8 @@ from pydanube.storage.journal.recovery import LOCK_NAME, Recovered, recover
 from pydanube.storage.journal.retention import Keeping
 from pydanube.storage.journal.space import JournalSpace
 from pydanube.storage.journal.writer import Entry, JournalWriter, begin_file
+from pydanube.storage.segments.encoding import SegmentOrigin
+from pydanube.storage.segments.tail_export import Batches
 from pydanube.storage.segments.tier import SegmentPlace, SegmentTier
 from pydanube.storage.segments.topic_segments import Retention
 from pydanube.storage.tail_cache import TailCache
@@ -388,6 +390,15 @@ class Storage:
         await self.flush()
         if self._tier is not None:
             await self._tier.exporter.seal(topic_id)
+
+    async def export_tail(
+        self, topic_id: TopicId, name: str, epoch: int, start: Offset, batches: Batches
+    ) -> Offset:
+        """Bring messages of another broker's journal into segments; return where they end now."""
+        if self._tier is None:
+            raise Unavailable(f"topic {name} cannot be taken over without segments")
+        origin = SegmentOrigin(topic=name, topic_id=topic_id, epoch=epoch)
+        return await self._tier.export_tail(origin, start, batches)
 
     async def seal_all(self, seconds_max: float) -> bool:
         """Bring everything into segments within that time; tell whether that succeeded."""

@@ -119,8 +119,12 @@ class TopicManager:
             else:
                 self.load(name, record)
 
-    def load(self, name: str, record: TopicRecord, epoch: int = 0) -> Topic:
-        """Serve a topic from now on, under the epoch of its ownership in a cluster."""
+    def load(self, name: str, record: TopicRecord) -> Topic:
+        """Serve a topic from now on."""
+        return self.admit(self.build(name, record))
+
+    def build(self, name: str, record: TopicRecord, epoch: int = 0) -> Topic:
+        """Return a topic that nobody finds yet, under the epoch of its ownership in a cluster."""
         context = TopicContext(
             clock=self._clock,
             tasks=self._tasks,
@@ -133,9 +137,12 @@ class TopicManager:
             guard=self._guard,
         )
         policies = self.catalog.topic_policies(name, namespace_of(name))
-        topic = Topic(name, record, policies, context)
-        self._topics[name] = topic
-        self._note_partition(name)
+        return Topic(name, record, policies, context)
+
+    def admit(self, topic: Topic) -> Topic:
+        """Let a topic be found, and so served."""
+        self._topics[topic.name] = topic
+        self._note_partition(topic.name)
         return topic
 
     def _note_partition(self, name: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from pydanube.errors import DanubeError, InvalidRequest
-from pydanube.model.ids import TopicId
+from pydanube.model.ids import Offset, TopicId
 from pydanube.observability.counts import SegmentMetrics
 from pydanube.observability.logging import Logger
 from pydanube.runtime.clock import Clock
@@ -18,10 +18,12 @@ from pydanube.storage.errors import StoreFailed
 from pydanube.storage.segments.catalog import SegmentCatalog
 from pydanube.storage.segments.compaction import Compaction
 from pydanube.storage.segments.encoding import SegmentOrigin
+from pydanube.storage.segments.export_job import ExportJob
 from pydanube.storage.segments.exporter import Exporter
 from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.planning import ExportLimits
 from pydanube.storage.segments.reader import SegmentReader
+from pydanube.storage.segments.tail_export import Batches, ForeignTail
 from pydanube.storage.segments.topic_segments import Retention, TopicSegments, keep_for_ever
 from pydanube.storage.segments.upkeep import Upkeep
 from pydanube.storage.segments.uploader import Uploader
@@ -172,6 +174,23 @@ class SegmentTier:
             for topic in topics:
                 topic.seals -= 1
         return True
+
+    async def export_tail(self, origin: SegmentOrigin, start: Offset, batches: Batches) -> Offset:
+        """Bring messages of another broker's journal into segments; return where they end now."""
+        segments = TopicSegments(origin, self.catalog)
+        begin = segments.end if segments.exists else start
+        source = ForeignTail(origin.topic, begin, batches)
+        while await source.fill(self.exporter.limits.seal_bytes):
+            job = ExportJob(
+                source,
+                segments,
+                self._uploader,
+                self._workers,
+                self._clock,
+                self.exporter.new_backoff(),
+            )
+            await job.run(self.exporter.limits.seal_bytes)
+        return source.synced_end
 
     async def remove_topic(self, topic_id: TopicId, name: str) -> None:
         """Remove a topic that is being deleted from the catalogue; its objects follow."""
