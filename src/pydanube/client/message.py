@@ -76,7 +76,7 @@ class ReceivedMessage(Struct, Generic[Value], frozen=True, kw_only=True, repr_om
         return self.message_id.offset
 
 
-class SentMessage(Struct, frozen=True):
+class SentMessage(Struct, frozen=True, gc=False):
     """What the broker has acknowledged."""
 
     topic: str

@@ -71,11 +71,15 @@ class Producer(Generic[Value]):
         self._partitions = partitions
         self._router = PartitionRouter(len(partitions))
         self._codec = codec
+        self._encode = codec.encode
         self._schema_id = schema.name.schema_id if schema is not None else None
         self._schema_version = schema.name.version if schema is not None else None
         self._send_seconds_max = options.seconds_max
         self._room = Room(IN_FLIGHT_MAX, IN_FLIGHT_BYTES_MAX)
+        self._only = partitions[0] if len(partitions) == 1 else None
         self.closed = False
+        for partition in partitions:
+            partition.share(self._room)
 
     @property
     def topics(self) -> list[str]:
@@ -134,27 +138,23 @@ class Producer(Generic[Value]):
         """
         if self.closed:
             raise Conflict("this producer is closed")
-        data = self._codec.encode(payload)
-        self._room.check()
+        data = self._encode(payload)
         if deliver_at_ms is not None or deliver_after_ms is not None or ttl_ms is not None:
             timing = {DELIVER_AT: deliver_at_ms, DELIVER_AFTER: deliver_after_ms, TTL: ttl_ms}
             given = {name: str(value) for name, value in timing.items() if value is not None}
             attributes = {**(attributes or {}), **given}
-        try:
-            partition = self._partitions[self._router.pick(routing_key)]
-        except UnicodeEncodeError as error:
-            raise InvalidRequest(f"the routing key is no text: {error}") from None
-        message = Message(
-            payload=data,
-            publish_time_ms=self._brokers.surroundings.clock.now_ms(),
-            producer_name=partition.name,
-            routing_key=routing_key,
-            attributes=attributes,
-            schema_id=self._schema_id,
-            schema_version=self._schema_version,
-        )
         self._room.take(len(data))
-        return partition.post(message, self._send_seconds_max, self._room)
+        partition = self._only
+        if partition is None or routing_key is not None:
+            partition = self._pick(routing_key, len(data))
+        return partition.post(data, routing_key, attributes)
+
+    def _pick(self, routing_key: str | None, taken: int) -> "TopicProducer":
+        try:
+            return self._partitions[self._router.pick(routing_key)]
+        except UnicodeEncodeError as error:
+            self._room.leave(1, taken)
+            raise InvalidRequest(f"the routing key is no text: {error}") from None
 
     async def send_batch(self, data: object) -> list[SentBatch]:
         """Publish many messages at once, and return where they lie, in their order per partition.
@@ -220,6 +220,9 @@ class TopicProducer:
     ) -> None:
         self._options = options
         self._schema = schema.reference if schema is not None else None
+        self._schema_id = schema.name.schema_id if schema is not None else None
+        self._schema_version = schema.name.version if schema is not None else None
+        self._room = Room(IN_FLIGHT_MAX, IN_FLIGHT_BYTES_MAX)
         self._is_temporary = is_temporary
         self.topic = topic
         self.name = name
@@ -248,30 +251,44 @@ class TopicProducer:
 
     # Many at once.
 
+    def share(self, room: Room) -> None:
+        """Let what is posted from now on leave that room once it is answered."""
+        self._room = room
+
     def post(
-        self, message: Message, seconds_max: float, room: Room
+        self, payload: bytes, routing_key: str | None, attributes: Mapping[str, str] | None
     ) -> "asyncio.Future[SentMessage]":
-        """Send a message with all that are sent in this turn of the event loop.
+        """Send a message with all that are sent in this turn of the event loop."""
+        if self._takes_batches:
+            if self._gatherer is None:
+                self._gatherer = self._new_gatherer()
+            return self._gatherer.add(payload, routing_key, attributes)
+        answer: asyncio.Future[SentMessage] = asyncio.get_running_loop().create_future()
+        message = Message(
+            payload=payload,
+            publish_time_ms=self._brokers.surroundings.clock.now_ms(),
+            producer_name=self.name,
+            routing_key=routing_key,
+            attributes=attributes,
+            schema_id=self._schema_id,
+            schema_version=self._schema_version,
+        )
+        self._post_alone(message, answer)
+        return answer
 
-        It leaves the room once it is answered.
-        """
-        if not self._takes_batches:
-            answer: asyncio.Future[SentMessage] = asyncio.get_running_loop().create_future()
-            self._post_alone(message, answer, seconds_max, room)
-            return answer
-        if self._gatherer is None:
-            from pydanube.client.gathering import Gatherer
+    def _new_gatherer(self) -> "Gatherer":
+        from pydanube.client.gathering import Common, Gatherer
 
-            self._gatherer = Gatherer(
-                self.topic,
-                self._batch_producer(),
-                seconds_max,
-                room,
-                lambda refused, answer: self._post_alone(refused, answer, seconds_max, room),
-                self._options,
-                self._brokers.surroundings.clock,
-            )
-        return self._gatherer.add(message)
+        return Gatherer(
+            self.topic,
+            self._batch_producer(),
+            self._options.seconds_max,
+            self._room,
+            self._post_alone,
+            self._options,
+            Common(self.name, self._schema_id, self._schema_version),
+            self._brokers.surroundings.clock,
+        )
 
     def flush(self) -> None:
         """Send what lingers."""
@@ -316,13 +333,7 @@ class TopicProducer:
 
     # One by one, as every Danube broker takes them.
 
-    def _post_alone(
-        self,
-        message: Message,
-        answer: "asyncio.Future[SentMessage]",
-        seconds_max: float,
-        room: Room,
-    ) -> None:
+    def _post_alone(self, message: Message, answer: "asyncio.Future[SentMessage]") -> None:
         self._no_batches()
 
         async def send_alone() -> None:
@@ -330,7 +341,7 @@ class TopicProducer:
             assert task is not None
             answer.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
             try:
-                sent = await self._send_in_time(message, seconds_max)
+                sent = await self._send_in_time(message, self._options.seconds_max)
             except DanubeError as error:
                 if not answer.done():
                     answer.set_exception(error)
@@ -338,7 +349,7 @@ class TopicProducer:
                 if not answer.done():
                     answer.set_result(sent)
             finally:
-                room.leave(1, len(message.payload))
+                self._room.leave(1, len(message.payload))
                 if not answer.done():
                     answer.set_exception(
                         Unavailable(

@@ -26,16 +26,13 @@ class Room:
         """Tell whether another message may be sent now."""
         return self.taken < self._messages_max and self._bytes < self._bytes_max
 
-    def check(self) -> None:
-        """Raise Overloaded if there is no room."""
-        if not self.has_room:
+    def take(self, size: int) -> None:
+        """Count a message until it leaves; Overloaded if there is no room."""
+        if self.taken >= self._messages_max or self._bytes >= self._bytes_max:
             raise Overloaded(
                 f"{self.taken} messages with {self._bytes} bytes are not acknowledged yet, and no "
                 "more are taken; wait for some of them, or use send"
             )
-
-    def take(self, size: int) -> None:
-        """Count a message until it leaves."""
         self.taken += 1
         self._bytes += size
 

@@ -223,8 +223,7 @@ def _unpacked(batch: Batch) -> pa.RecordBatch:
 
 def gather_columns(messages: Sequence[Message]) -> pa.RecordBatch:
     """Put single messages into columns, in their order."""
-    count = len(messages)
-    if count == 0:
+    if not messages:
         raise InvalidRequest("a batch holds at least one message")
     times = array("q", [message.publish_time_ms for message in messages])
     names = [message.producer_name for message in messages]
@@ -233,9 +232,9 @@ def gather_columns(messages: Sequence[Message]) -> pa.RecordBatch:
     schema_ids = [message.schema_id for message in messages]
     schema_versions = [message.schema_version for message in messages]
     payloads = [message.payload for message in messages]
-    nulls = _null_columns(count)
+    nulls = _null_columns(len(messages))
     columns = [
-        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(times)]),
+        _time_column(times),
         _name_column(names),
         pa.array(keys, _TEXT) if _any_given(keys) else nulls[_KEY],
         _attribute_column(attributes) if _any_given(attributes) else nulls[_ATTRS],
@@ -246,6 +245,37 @@ def gather_columns(messages: Sequence[Message]) -> pa.RecordBatch:
         pa.array(payloads, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def payload_columns(
+    payloads: Sequence[bytes],
+    times: "array[int]",
+    producer: str,
+    schema_id: int | None,
+    schema_version: int | None,
+) -> pa.RecordBatch:
+    """Return messages that differ in payload and time alone, without an object for each."""
+    count = len(payloads)
+    nulls = _null_columns(count)
+    schema_ids, schema_versions = nulls[_SCHEMA_ID], nulls[_SCHEMA_VERSION]
+    if schema_id is not None:
+        schema_ids = pa.repeat(pa.scalar(schema_id, pa.uint64()), count)
+    if schema_version is not None:
+        schema_versions = pa.repeat(pa.scalar(schema_version, pa.uint32()), count)
+    columns = [
+        _time_column(times),
+        _name_column([producer] * count),
+        nulls[_KEY],
+        nulls[_ATTRS],
+        schema_ids,
+        schema_versions,
+        pa.array(payloads, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _time_column(times: "array[int]") -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(times), [None, pa.py_buffer(times)])
 
 
 def payloads_of(rows: pa.RecordBatch) -> list[bytes]:
