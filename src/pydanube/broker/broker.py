@@ -3,10 +3,11 @@
 from msgspec import Struct
 
 from pydanube.broker.addresses import AdvertisedUrls
+from pydanube.broker.clustering import Circumstances, Clustering
 from pydanube.broker.config import BrokerConfig
 from pydanube.broker.dead_letters import LocalDeadLetters
 from pydanube.broker.gate import Gate
-from pydanube.broker.identity import broker_identity
+from pydanube.broker.metadata import BrokerStore, OpenMetadata, Peers, open_metadata
 from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer
 from pydanube.broker.servicers.consumer import ConsumerServicer
@@ -18,8 +19,9 @@ from pydanube.broker.servicers.producer import ProducerServicer
 from pydanube.broker.servicers.schema_registry import SchemaRegistryServicer
 from pydanube.broker.servicers.storage import StorageServicer
 from pydanube.broker.servicers.topic_admin import TopicAdminServicer
+from pydanube.cluster.membership import LeaseTerms
+from pydanube.cluster.records import BrokerRecord
 from pydanube.errors import DanubeError, Unavailable
-from pydanube.metadata.local_store import LocalMetadataStore
 from pydanube.model.ids import BrokerId
 from pydanube.observability.logging import get_logger
 from pydanube.observability.metrics import BrokerMetrics, Sources
@@ -97,11 +99,12 @@ class _Serving(Struct, frozen=True, kw_only=True):
     """What exists between recovery and the end."""
 
     broker_id: BrokerId
-    metadata: LocalMetadataStore
+    metadata: BrokerStore
     storage: Storage
     topics: TopicManager
     registration: Registration
     schemas: SchemaRegistry
+    clustering: Clustering | None
 
 
 class Broker:
@@ -110,8 +113,13 @@ class Broker:
     Calls may come from the moment it exists; they are answered once `recover` has returned.
     """
 
-    def __init__(self, config: BrokerConfig, machine: Machine, metrics: BrokerMetrics) -> None:
+    def __init__(
+        self, config: BrokerConfig, machine: Machine, metrics: BrokerMetrics, peers: Peers
+    ) -> None:
         self._config = config
+        self._peers = peers
+        self._peer_table = HandlerTable()
+        """What other brokers of the cluster may call."""
         self._machine = machine
         self._metrics = metrics
         self._tasks = TaskScope(self._task_failed)
@@ -133,21 +141,26 @@ class Broker:
         machine, config = self._machine, self._config
         metadata = None
         try:
-            metadata = await LocalMetadataStore.open(
-                machine.files, machine.clock, self._storage_tasks, config.meta_store.data_dir
+            metadata = await open_metadata(
+                config,
+                machine,
+                self._storage_tasks,
+                self._peers,
+                self._peer_table,
+                urls.client.broker_url,
             )
-            broker_id = await broker_identity(machine, config.meta_store.data_dir)
+            segments = MetadataSegmentCatalog(metadata.store, config.storage.metadata_prefix)
             storage = await Storage.open(
                 machine.files,
                 machine.clock,
                 self._storage_tasks,
                 config.storage,
                 config.storage.local_wal_root,
-                identity=f"{config.cluster_name}/{broker_id}",
+                identity=f"{config.cluster_name}/{metadata.broker}",
                 metrics=self._metrics.journal,
                 segments=SegmentPlace(
                     store=open_store(config.storage, machine.files),
-                    catalog=MetadataSegmentCatalog(metadata, config.storage.metadata_prefix),
+                    catalog=segments,
                     randomness=machine.randomness,
                     metrics=self._metrics.segments,
                 ),
@@ -158,25 +171,26 @@ class Broker:
         except BaseException:
             await self._give_up(metadata)
             raise
-        await self._serve(broker_id, metadata, storage, urls)
+        await self._serve(metadata, segments, storage, urls)
 
-    async def _give_up(self, metadata: LocalMetadataStore | None) -> None:
+    async def _give_up(self, metadata: OpenMetadata | None) -> None:
         if metadata is not None:
-            await metadata.close()
+            await metadata.store.close()
         await self._storage_tasks.close()
 
     async def _serve(
         self,
-        broker_id: BrokerId,
-        metadata: LocalMetadataStore,
+        metadata: OpenMetadata,
+        segments: MetadataSegmentCatalog,
         storage: Storage,
         urls: Urls,
     ) -> None:
         clock = self._machine.clock
-        catalog = Catalog(metadata)
+        catalog = Catalog(metadata.store)
+        clustering = self._clustering(metadata, segments, urls)
         dead_letters = LocalDeadLetters()
         tools = SchemaTools(protobuf_compiler=ProcessProtobufCompiler())
-        schemas = SchemaRegistry(metadata, clock, self._parsing_threads, tools)
+        schemas = SchemaRegistry(metadata.store, clock, self._parsing_threads, tools)
         topics = TopicManager(
             catalog=catalog,
             storage=storage,
@@ -188,24 +202,29 @@ class Broker:
             inspection=InspectionContext(
                 registry=schemas, threads=self._validation_threads, waiting=WaitingRoom()
             ),
+            guard=clustering.membership.guard if clustering is not None else None,
         )
         dead_letters.publish_to(topics)
         registration = Registration(topics, schemas, clock)
         self._serving = _Serving(
-            broker_id=broker_id,
-            metadata=metadata,
+            broker_id=metadata.broker,
+            metadata=metadata.store,
             storage=storage,
             topics=topics,
             registration=registration,
             schemas=schemas,
+            clustering=clustering,
         )
         storage.on_failure = self._journal_failed
         _forget_the_deleted(catalog, storage)
         await topics.ensure_namespaces()
-        await topics.restore()
-        registration.restore()
+        if clustering is None:
+            await topics.restore()
+            registration.restore()
+        else:
+            await clustering.join(topics, registration, None)
         storage.start_upkeep()
-        self._metrics.broker = str(broker_id)
+        self._metrics.broker = str(metadata.broker)
         self._metrics.read_from(
             Sources(
                 topics=lambda: topic_readings(topics, clock.monotonic_ms()),
@@ -219,7 +238,34 @@ class Broker:
         self._tasks.start(self._sweep(registration), "sweep")
         self.client_gate.open(self._client_table(urls))
         self.admin_gate.open(self._admin_table(urls))
-        _log.info("serving", broker=broker_id, topics=len(topics))
+        _log.info("serving", broker=metadata.broker, topics=len(topics))
+
+    def _clustering(
+        self, metadata: OpenMetadata, segments: MetadataSegmentCatalog, urls: Urls
+    ) -> Clustering | None:
+        if metadata.raft is None:
+            return None
+        config, clock = self._config, self._machine.clock
+        return Clustering(
+            Circumstances(
+                store=metadata.store,
+                segments=segments,
+                broker=metadata.broker,
+                record=BrokerRecord(
+                    broker_url=urls.client.broker_url,
+                    connect_url=urls.client.connect_url,
+                    admin_url=urls.admin,
+                    metrics_url=urls.metrics,
+                    raft_address=metadata.raft.node_info().address,
+                    started_ms=clock.now_ms(),
+                ),
+                leadership=metadata.raft,
+                terms=LeaseTerms(ttl_ms=config.cluster.lease_ms),
+                clock=clock,
+                tasks=self._tasks,
+                moves_reliable=config.storage.mode != "local",
+            )
+        )
 
     def _client_table(self, urls: Urls) -> HandlerTable:
         assert self._serving is not None
@@ -229,7 +275,9 @@ class Broker:
         ConsumerServicer(
             registration, self._machine.clock, urls.client.broker_url, self._metrics
         ).register(table)
-        DiscoveryServicer(topics, registration, urls.client).register(table)
+        clustering = self._serving.clustering
+        directory = clustering.directory if clustering is not None else None
+        DiscoveryServicer(topics, registration, urls.client, directory).register(table)
         StorageServicer(topics).register(table)
         ControlServicer(topics, registration).register(table)
         SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)
@@ -292,6 +340,9 @@ class Broker:
     async def drain(self) -> None:
         """Refuse new messages, make all accepted ones and every ack durable, end the streams."""
         self._draining = True
+        if self._serving is not None and self._serving.clustering is not None:
+            # The gates stay open: whoever asks is told where topics have gone.
+            await self._leave(self._serving.clustering)
         self.client_gate.close()
         self.admin_gate.close()
         if self._serving is not None:
@@ -304,6 +355,12 @@ class Broker:
             if self._config.storage.mode != "local":
                 # Another broker may serve these topics next, and it has no other copy.
                 await self._serving.storage.seal_all(self._config.storage.segments.shutdown_seconds)
+
+    async def _leave(self, clustering: Clustering) -> None:
+        try:
+            await clustering.leave(self._config.storage.segments.shutdown_seconds)
+        except DanubeError as error:
+            _log.warning("left without a word to the cluster", cause=str(error))
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""

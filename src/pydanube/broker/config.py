@@ -106,6 +106,11 @@ class Listeners(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Address(self.admin_host or self.host, self.ports.admin)
 
     @property
+    def raft_address(self) -> Address:
+        """Where other brokers are served."""
+        return Address(self.host, self.ports.raft)
+
+    @property
     def prometheus_address(self) -> Address | None:
         """Where metrics and health are served, if at all."""
         port = self.ports.prometheus
@@ -120,8 +125,18 @@ class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     )
     seed_nodes: Annotated[
         tuple[str, ...],
-        Meta(description="Raft addresses of all first members. This version runs one broker."),
+        Meta(
+            description="Raft addresses, host:port, of all first members of the cluster, this "
+            "broker included; without any, the broker stands alone."
+        ),
     ] = ()
+    join: Annotated[
+        bool,
+        Meta(
+            description="Found no cluster: wait to be added to one (`danube cluster add-node`). "
+            "PyDanube's own key."
+        ),
+    ] = False
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,6 +174,28 @@ class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = ()
 
 
+class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How soon brokers of a cluster notice that one is gone. PyDanube's own section."""
+
+    lease_ms: Annotated[
+        int,
+        Meta(
+            ge=300,
+            description="A broker that is not heard of for so long has lost its topics; it stops "
+            "by itself after three quarters of that.",
+        ),
+    ] = 2_000
+    heartbeat_ms: Annotated[int, Meta(ge=20, description="Between heartbeats of the leader.")] = 200
+    election_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            description="Without a heartbeat for this long, up to twice as long, brokers elect "
+            "another leader; several heartbeats at least.",
+        ),
+    ] = 1_000
+
+
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file. Build it with `load_config` or `standalone_config`, which check it."""
 
@@ -176,6 +213,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         bool, Meta(description="TLS on the admin port. This version refuses `true`.")
     ] = False
     auth: AuthConfig
+    cluster: ClusterConfig = ClusterConfig()
     load_manager: LoadManagerConfig = LoadManagerConfig()
     storage: StorageConfig
     dispatch: DispatchConfig = DispatchConfig()
@@ -186,6 +224,19 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._hosts_are_addresses()
         self._metadata_and_journal_lie_apart()
         self._segments_have_a_place()
+        self._elections_wait_for_heartbeats()
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether there may be other brokers."""
+        return bool(self.meta_store.seed_nodes) or self.meta_store.join
+
+    def _elections_wait_for_heartbeats(self) -> None:
+        if self.cluster.election_ms < 2 * self.cluster.heartbeat_ms:
+            raise InvalidConfig(
+                f"cluster.election_ms is {self.cluster.election_ms}, which leaves no time for two "
+                f"heartbeats of cluster.heartbeat_ms = {self.cluster.heartbeat_ms}"
+            )
 
     def _namespaces_have_names(self) -> None:
         for name in self.bootstrap_namespaces:
@@ -309,11 +360,6 @@ def _refuse_the_unsupported(config: BrokerConfig) -> None:
         )
     if config.admin_tls:
         raise NotSupported("admin_tls: true is not in this version; the admin port has no TLS yet")
-    if len(config.meta_store.seed_nodes) > 1:
-        raise NotSupported(
-            "meta_store.seed_nodes names several brokers, and this version runs one broker alone; "
-            "leave the list empty"
-        )
     if config.storage.write_buffer is not None:
         raise NotSupported(
             "storage.write_buffer is not in this version; leave it out, for what is acknowledged "
@@ -323,7 +369,9 @@ def _refuse_the_unsupported(config: BrokerConfig) -> None:
 
 def _refuse_exposure(config: BrokerConfig) -> None:
     """Without credentials, only this machine may reach the broker."""
+    raft = config.broker.raft_address if config.is_clustered else None
     addresses = {
+        "raft": raft,
         "client": config.broker.client_address,
         "admin": config.broker.admin_address,
         "prometheus": config.broker.prometheus_address,

@@ -36,8 +36,6 @@ def config_from_flags(
     """Return the configuration to run with; `config_text` is what `flags.config_file` holds."""
     if flags.mode == "edge":
         raise NotSupported("--mode edge is not in this version; use --mode standalone")
-    if flags.join:
-        raise NotSupported("--join is not in this version, which runs one broker alone")
     overrides = _overrides(flags)
     if flags.mode == "standalone":
         if flags.config_file is not None:
@@ -45,8 +43,9 @@ def config_from_flags(
                 "--config-file belongs to --mode cluster; a standalone broker takes --data-dir, "
                 "flags and environment variables"
             )
-        if flags.seed_nodes is not None:
-            raise InvalidConfig("--seed-nodes belongs to --mode cluster")
+        for flag, given in (("--seed-nodes", flags.seed_nodes), ("--join", flags.join)):
+            if given:
+                raise InvalidConfig(f"{flag} belongs to --mode cluster")
         if not flags.data_dir:
             raise InvalidConfig("--mode standalone needs --data-dir, where the messages are kept")
         return standalone_config(flags.data_dir, environment, overrides, insecure=flags.insecure)
@@ -83,6 +82,8 @@ def _overrides(flags: BrokerFlags) -> dict[str, object]:
         overrides["meta_store.seed_nodes"] = [
             node.strip() for node in flags.seed_nodes.split(",") if node.strip()
         ]
+    if flags.join:
+        overrides["meta_store.join"] = True
     if flags.mode == "cluster" and flags.data_dir is not None:
         overrides["meta_store.data_dir"] = flags.data_dir
     return overrides

@@ -5,9 +5,11 @@ from collections.abc import Collection
 from pydanube.broker.addresses import Address, url_beside
 from pydanube.broker.broker import ADMIN_SERVICES, CLIENT_SERVICES, Broker, Urls
 from pydanube.broker.config import BrokerConfig, advertised_urls
+from pydanube.broker.metadata import Peers
 from pydanube.broker.servicers.health import SERVICE as HEALTH_SERVICE
 from pydanube.broker.servicers.health import HealthServicer
 from pydanube.errors import Conflict, InvalidRequest
+from pydanube.metadata.transport import RAFT_LIMITS
 from pydanube.observability.http import OperatorPages
 from pydanube.observability.logging import LogFormat, LogLevel, get_logger, log_to_stderr
 from pydanube.observability.metrics import BrokerMetrics
@@ -17,6 +19,9 @@ from pydanube.runtime.process import StopSignals, run
 from pydanube.runtime.threads import WorkerThreads
 from pydanube.wire.calls import Engine, HandlerTable, Server
 from pydanube.wire.danube.reflection import Reflection
+from pydanube.wire.http2.channel import Http2Channel
+from pydanube.wire.http2.engine import Http2Engine
+from pydanube.wire.http2.limits import Http2Limits
 
 DEFAULT_ENGINE = "http2"
 REQUEST_BYTES_MAX = 64 * 1024 * 1024
@@ -31,12 +36,14 @@ _log = get_logger(__name__)
 class BrokerServer:
     """A running broker. It listens before it has recovered, and answers once it has."""
 
-    def __init__(self, config: BrokerConfig, machine: Machine, engine: Engine) -> None:
+    def __init__(
+        self, config: BrokerConfig, machine: Machine, engine: Engine, peers: Peers
+    ) -> None:
         self._config = config
         self._machine = machine
         self._engine = engine
         self._metrics = BrokerMetrics("")
-        self._broker = Broker(config, machine, self._metrics)
+        self._broker = Broker(config, machine, self._metrics, peers)
         self._rendering = WorkerThreads("metrics", 1)
         self._servers: list[Server] = []
         self._pages: Listener | None = None
@@ -48,9 +55,12 @@ class BrokerServer:
         *,
         engine: Engine | None = None,
         machine: Machine | None = None,
+        peers: Peers | None = None,
     ) -> "BrokerServer":
         """Listen, recover and serve. DanubeError says why it cannot; then nothing is left over."""
-        server = cls(config, machine or this_machine(), engine or engine_named(DEFAULT_ENGINE))
+        machine = machine or this_machine()
+        engine = engine or engine_named(DEFAULT_ENGINE)
+        server = cls(config, machine, engine, peers or system_peers(machine))
         try:
             await server._serve()
         except BaseException:
@@ -153,6 +163,11 @@ class BrokerServer:
         self._rendering.stop()
 
 
+def system_peers(machine: Machine) -> Peers:
+    """Return how brokers talk to each other over real sockets."""
+    return Peers(engine=Http2Engine(limits=RAFT_LIMITS, clock=machine.clock), connect=Http2Channel)
+
+
 def engine_named(name: str) -> Engine:
     """Return the engine of that name."""
     # Imported here, because each brings libraries the other does not need.
@@ -161,9 +176,6 @@ def engine_named(name: str) -> Engine:
 
         return GrpcioEngine()
     if name == "http2":
-        from pydanube.wire.http2.engine import Http2Engine
-        from pydanube.wire.http2.limits import Http2Limits
-
         return Http2Engine(limits=Http2Limits(message_bytes_max=REQUEST_BYTES_MAX))
     raise InvalidRequest(f"there is no engine {name!r}; there are http2 and grpcio")
 

@@ -46,7 +46,7 @@ class Opening:
         segments: SegmentCatalog,
         storage: Storage,
         me: BrokerId,
-        mirrors: Mirrors,
+        mirrors: Mirrors | None,
         members_for: MembersFor,
     ) -> None:
         self._store = store
@@ -84,7 +84,7 @@ class Opening:
             return None
         members = self._members_for(topic.name, topic.record)
         replicas = self._replicas(topic.name)
-        if len(members) == 1:
+        if len(members) == 1 or self._mirrors is None:
             if replicas is None or replicas.epoch != epoch:
                 await self._record(topic.name, ReplicaSet(epoch=epoch, members=members))
             return None
@@ -141,6 +141,8 @@ class Opening:
         alone = replicas.members == (self._me,)
         if alone and self._storage.epoch_of(record.id) == replicas.epoch:
             return await self._own_tail(topic, record, epoch)
+        if self._mirrors is None:
+            raise Unavailable(f"topic {topic} waits for broker {replicas.members[0]}")
         tail = await self._mirrors.recover_tail(
             topic,
             record.id,

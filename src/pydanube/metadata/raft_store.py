@@ -123,8 +123,11 @@ class RaftStore(MachineStore, Replicated):
         *,
         settings: NodeSettings | None = None,
         watch_limits: WatchLimits | None = None,
+        table: HandlerTable | None = None,
     ) -> Self:
         """Open the node and begin to serve its port; `wait_until_ready` tells when it is in order.
+
+        What else is in `table`, now or later, is served there, too.
 
         Corruption if stored bytes are damaged or missing, InvalidRequest if the directory is
         somebody else's, NotSupported if a newer version wrote it, Conflict if another process
@@ -141,7 +144,7 @@ class RaftStore(MachineStore, Replicated):
                 store = cls(machine.clock, state, watches, disk)
                 store._place = place
                 store._assemble(machine, tasks, connect, stored, settings or NodeSettings())
-                await store._serve(engine, tasks)
+                await store._serve(engine, tasks, table or HandlerTable())
             except BaseException:
                 await disk.release()
                 raise
@@ -175,8 +178,7 @@ class RaftStore(MachineStore, Replicated):
         )
         self._changes = MemberChanges(machine.clock, self._node, self._transport)
 
-    async def _serve(self, engine: Engine, tasks: TaskScope) -> None:
-        table = HandlerTable()
+    async def _serve(self, engine: Engine, tasks: TaskScope, table: HandlerTable) -> None:
         RaftService(self, self._node, self._transport, self._changes).add_to(table)
         self._server = await engine.serve(table, self._place.host, self._place.port)
         tasks.start(self._node.run(), f"metadata node {self._node.node}")

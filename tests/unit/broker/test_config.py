@@ -160,7 +160,6 @@ def test_zero_is_unlimited_in_policies_from_every_source_and_nowhere_else() -> N
     [
         ("auth.mode", "tls", "auth.mode: tls is not in this version"),
         ("admin_tls", True, "admin_tls: true is not in this version"),
-        ("meta_store.seed_nodes", ["a:7650", "b:7650"], "runs one broker alone"),
         ("storage.write_buffer.backend", "valkey", "storage.write_buffer is not in this version"),
     ],
 )

@@ -36,11 +36,17 @@ def test_a_standalone_broker_refuses_a_file_and_seeds() -> None:
         standalone(seed_nodes="a:7650")
 
 
-def test_edge_and_join_are_not_there_yet() -> None:
+def test_edge_is_not_there_yet() -> None:
     with pytest.raises(NotSupported, match="--mode edge"):
         config_from_flags(BrokerFlags(mode="edge", data_dir="/data"), {}, None)
-    with pytest.raises(NotSupported, match="--join"):
-        config_from_flags(BrokerFlags(join=True), {}, MINIMAL)
+
+
+def test_a_broker_that_joins_belongs_to_a_cluster() -> None:
+    assert config_from_flags(BrokerFlags(join=True), {}, MINIMAL).is_clustered
+    assert config_from_flags(BrokerFlags(seed_nodes="127.0.0.1:7650"), {}, MINIMAL).is_clustered
+    assert not config_from_flags(BrokerFlags(), {}, MINIMAL).is_clustered
+    with pytest.raises(InvalidRequest, match="--join belongs to --mode cluster"):
+        standalone(join=True)
 
 
 def test_each_address_binds_its_own_service() -> None:

@@ -80,7 +80,7 @@ def test_a_configuration_file_runs_in_cluster_mode(started: Started, tmp_path: P
         (["--mode", "standalone"], "--data-dir"),
         (["--mode", "cluster"], "--config-file"),
         (["--mode", "edge", "--data-dir", "/data"], "edge is not in this version"),
-        (["--data-dir", "/data", "--join"], "--join is not in this version"),
+        (["--data-dir", "/data", "--join"], "--join belongs to --mode cluster"),
         (["--data-dir", "/data", "--seed-nodes", "a:1,b:1"], "--seed-nodes"),
         (["--data-dir", "/data", "--broker-addr", "0.0.0.0:6650"], "--insecure"),
         (["--data-dir", "/data", "--broker-addr", "nonsense"], "127.0.0.1:6650"),

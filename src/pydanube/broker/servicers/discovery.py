@@ -1,6 +1,7 @@
 """Discovery, HealthCheck and the legacy key exchange: how clients find and keep their broker."""
 
 from pydanube.broker.addresses import AdvertisedUrls
+from pydanube.cluster.directory import Directory
 from pydanube.errors import InvalidRequest
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.registration import Registration
@@ -14,8 +15,13 @@ class DiscoveryServicer:
     """Answers who serves a topic, and whether a client is still wanted."""
 
     def __init__(
-        self, topics: TopicManager, registration: Registration, urls: AdvertisedUrls
+        self,
+        topics: TopicManager,
+        registration: Registration,
+        urls: AdvertisedUrls,
+        directory: Directory | None = None,
     ) -> None:
+        self._directory = directory
         self._topics = topics
         self._registration = registration
         self._urls = urls
@@ -31,14 +37,30 @@ class DiscoveryServicer:
         self, request: api.TopicLookupRequest, call: Call
     ) -> api.TopicLookupResponse:
         """Name the broker that serves a topic."""
-        self._topics.get(request.topic)
+        kind, urls = api.TopicLookupResponse.Connect, self._urls
+        if self._topics.find(request.topic) is None:
+            elsewhere = self._elsewhere(request.topic)
+            if elsewhere is None:
+                self._topics.get(request.topic)  # Raises what is to be said.
+            else:
+                kind, urls = api.TopicLookupResponse.Redirect, elsewhere
         return api.TopicLookupResponse(
             request_id=request.request_id,
-            response_type=api.TopicLookupResponse.Connect,
-            connect_url=self._urls.connect_url,
-            broker_url=self._urls.broker_url,
-            proxy=self._urls.proxy,
+            response_type=kind,
+            connect_url=urls.connect_url,
+            broker_url=urls.broker_url,
+            proxy=urls.proxy,
         )
+
+    def _elsewhere(self, topic: str) -> AdvertisedUrls | None:
+        """Return where a topic is served, if that is another broker that lives."""
+        if self._directory is None:
+            return None
+        owner = self._directory.owner_of(topic)
+        record = self._directory.record_of(owner) if owner is not None else None
+        if record is None or record.broker_url == self._urls.broker_url:
+            return None
+        return AdvertisedUrls(record.broker_url, record.connect_url)
 
     async def topic_partitions(
         self, request: api.TopicLookupRequest, call: Call

@@ -1,0 +1,127 @@
+"""A broker's part in its cluster: all of the cluster room, put together."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from pydanube.cluster.directory import Directory
+from pydanube.cluster.leader import Leader, Leadership
+from pydanube.cluster.membership import LeaseTerms, Membership
+from pydanube.cluster.mirrors.ports import Mirrors
+from pydanube.cluster.opening import Opening
+from pydanube.cluster.ownership import Ownership
+from pydanube.cluster.records import BrokerRecord, BrokerState, encode
+from pydanube.metadata import keys
+from pydanube.metadata.store import MetadataStore
+from pydanube.model.ids import BrokerId
+from pydanube.observability.logging import get_logger
+from pydanube.runtime.clock import Clock
+from pydanube.runtime.tasks import TaskScope
+from pydanube.storage.segments.catalog import SegmentCatalog
+from pydanube.topics.catalog import TopicRecord
+from pydanube.topics.manager import TopicManager
+from pydanube.topics.registration import Registration
+
+SHUTDOWN = "shutdown"
+
+_log = get_logger(__name__)
+
+
+class Circumstances(Struct, frozen=True, kw_only=True):
+    """What a broker brings into its cluster."""
+
+    store: MetadataStore
+    segments: SegmentCatalog
+    broker: BrokerId
+    record: BrokerRecord
+    leadership: Leadership
+    terms: LeaseTerms
+    clock: Clock
+    tasks: TaskScope
+    moves_reliable: bool
+    """Whether segments lie where every broker reads them."""
+
+
+class Clustering:
+    """Joins the cluster, serves what it is given, and leaves in order."""
+
+    def __init__(self, given: Circumstances) -> None:
+        self._given = given
+        self.directory = Directory(given.store, given.clock)
+        self.membership = Membership(
+            given.store, given.clock, given.tasks, given.broker, given.record, given.terms
+        )
+        self._ownership: Ownership | None = None
+        self.leader: Leader | None = None
+
+    async def join(
+        self, topics: TopicManager, registration: Registration, mirrors: Mirrors | None
+    ) -> None:
+        """Become a member, and begin to serve what the cluster gives to this broker."""
+        given = self._given
+        await self._become_active()
+        await self.membership.join()
+        self.directory.start(given.tasks)
+        opening = Opening(
+            store=given.store,
+            catalog=topics.catalog,
+            segments=given.segments,
+            storage=topics.storage,
+            me=given.broker,
+            mirrors=mirrors,
+            members_for=self._members_for,
+        )
+        self._ownership = Ownership(
+            store=given.store,
+            directory=self.directory,
+            membership=self.membership,
+            topics=topics,
+            registration=registration,
+            opening=opening,
+            clock=given.clock,
+            tasks=given.tasks,
+            choose=self.choose,
+        )
+        self.leader = Leader(
+            store=given.store,
+            directory=self.directory,
+            membership=self.membership,
+            leadership=given.leadership,
+            catalog=topics.catalog,
+            clock=given.clock,
+            choose=self.choose,
+            moves_reliable=given.moves_reliable,
+        )
+        topics.placement = self._ownership
+        given.tasks.start(self._ownership.run(), "ownership of topics")
+        given.tasks.start(self.leader.run(), "duties of the leader")
+
+    async def _become_active(self) -> None:
+        """Take topics again after a stop; an operator's word outlasts one."""
+        key = keys.broker_state(self._given.broker)
+        entry = self._given.store.get(key)
+        state = msgspec.json.decode(entry.value, type=BrokerState) if entry is not None else None
+        if state is None or state.reason == SHUTDOWN:
+            await self._given.store.put(key, encode(BrokerState(mode="active", reason="boot")))
+
+    def choose(self, topic: str, brokers: Sequence[BrokerId]) -> BrokerId:
+        """Return the broker with the fewest topics."""
+        count = Counter(owner.broker for owner in self.directory.view.owners.values())
+        return min(brokers, key=lambda broker: (count[broker], broker))
+
+    def _members_for(self, topic: str, record: TopicRecord) -> tuple[BrokerId, ...]:
+        return (self._given.broker,)
+
+    async def leave(self, seconds_max: float) -> None:
+        """Hand over what others can serve, and deregister."""
+        key = keys.broker_state(self._given.broker)
+        if self._ownership is not None and self._is_needed_elsewhere():
+            await self._given.store.put(key, encode(BrokerState(mode="draining", reason=SHUTDOWN)))
+            await self._ownership.hand_over_all("shutdown", seconds_max)
+        await self.membership.leave()
+
+    def _is_needed_elsewhere(self) -> bool:
+        others = [each for each in self.directory.view.active() if each != self._given.broker]
+        return self._given.moves_reliable and bool(others)
