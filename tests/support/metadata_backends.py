@@ -1,21 +1,29 @@
-"""The backends of the metadata store, each in a simulated world of its own."""
+"""The backends of the metadata store: each in a simulated world of its own, but for a real etcd."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from typing_extensions import override
 
 from pydanube.metadata.commands import MIB
+from pydanube.metadata.etcd_layout import EtcdLayout
+from pydanube.metadata.etcd_store import EtcdMetadataStore
 from pydanube.metadata.local_store import LocalMetadataStore
 from pydanube.metadata.memory_store import MemoryMetadataStore
 from pydanube.metadata.store import MetadataStore
 from pydanube.metadata.watches import WatchLimits
-from pydanube.runtime.randomness import Randomness
+from pydanube.runtime.clock import Clock, SystemClock
+from pydanube.runtime.randomness import Randomness, SeededRandomness
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.runtime.simulation.loop import run_simulated
 from pydanube.runtime.simulation.network import SimulatedNetwork
 from pydanube.runtime.tasks import TaskScope
+from pydanube.wire.etcd.client import EtcdClient
+from pydanube.wire.http2.channel import Http2Channel
+from tests.support.etcd_server import shared_etcd
 from tests.support.raft_cluster import QUICK, StoreMachine, small_log
 
 
@@ -23,9 +31,15 @@ class Backend:
     """Opens one kind of store; what is open at the end is closed."""
 
     durable = False
+    counts_by_one = True
+    """Whether revisions are 1, 2, 3 …; else they ascend."""
+    keeps_order = True
+    """Whether writes asked for at once happen in that order."""
+    quiet_seconds = 10.0
+    """Time enough for anything to be told."""
 
     def __init__(self, randomness: Randomness) -> None:
-        self.clock = SimulatedClock()
+        self.clock: Clock = SimulatedClock()
         self.disk = SimulatedDisk(randomness)
         self.failures: list[BaseException] = []
         self.tasks = TaskScope(lambda _, failure: self.failures.append(failure))
@@ -44,6 +58,13 @@ class Backend:
             await store.close()
         await self.tasks.close()
         assert not self.failures, self.failures
+
+    def assert_ascending(self, revisions: Sequence[int]) -> None:
+        """Check that these are revisions of changes that followed each other."""
+        assert list(revisions) == sorted(set(revisions)), revisions
+        if self.counts_by_one:
+            first = revisions[0]
+            assert list(revisions) == list(range(first, first + len(revisions)))
 
 
 class MemoryBackend(Backend):
@@ -143,7 +164,31 @@ class RaftFollowerBackend(RaftBackend):
         return next(one for one in self.machines if one.store and not one.store.is_leader)
 
 
-BACKENDS = [
+class EtcdBackend(Backend):
+    """Opens a prefix of its own in a real etcd, in real time."""
+
+    durable = True
+    counts_by_one = False
+    keeps_order = False
+    quiet_seconds = 0.3
+
+    def __init__(self) -> None:
+        super().__init__(SeededRandomness(0))
+        self.clock = SystemClock()
+        self._prefix = f"/test/{uuid.uuid4()}"
+
+    @override
+    async def _open(self, limits: WatchLimits | None) -> MetadataStore:
+        return await EtcdMetadataStore.open(
+            EtcdClient([shared_etcd().url], Http2Channel),
+            self.clock,
+            EtcdLayout(self._prefix),
+            identity=b"test",
+            watch_limits=limits,
+        )
+
+
+SIMULATED = [
     MemoryBackend,
     LocalBackend,
     SmallLogBackend,
@@ -153,18 +198,36 @@ BACKENDS = [
 ]
 
 
-def on_every_backend(body: Callable[[Backend], Awaitable[None]]) -> Callable[..., None]:
-    """Make a test of `body` for each backend, in virtual time."""
+Body = Callable[[Backend], Awaitable[None]]
 
+
+def on_every_backend(body: Body) -> Callable[..., None]:
+    """Make a test of `body` for each backend."""
+    return _parametrized(body, [*SIMULATED, EtcdBackend])
+
+
+def in_virtual_time(body: Body) -> Callable[..., None]:
+    """Make a test of `body` for each backend that keeps its own time, to the millisecond."""
+    return _parametrized(body, SIMULATED)
+
+
+def _parametrized(body: Body, kinds: Sequence[type[Backend]]) -> Callable[..., None]:
     async def run(backend: Backend) -> None:
         try:
             await body(backend)
         finally:
             await backend.close()
 
-    @pytest.mark.parametrize("kind", BACKENDS)
+    async def run_on_etcd() -> None:
+        await run(EtcdBackend())
+
+    @pytest.mark.parametrize("kind", kinds)
     def test(kind: type[Backend]) -> None:
-        run_simulated(lambda randomness: run(kind(randomness)), body.__name__)
+        if kind is EtcdBackend:
+            shared_etcd()
+            asyncio.run(run_on_etcd())
+        else:
+            run_simulated(lambda randomness: run(kind(randomness)), body.__name__)
 
     test.__name__ = body.__name__
     return test

@@ -127,7 +127,8 @@ def _number_of(result: Result) -> int:
             return number
         case ConditionFailed(key, expected, found):
             raise Conflict(
-                f"{key} is {_describe(found)}, the request expects it to be {_describe(expected)}"
+                f"{key} is {describe_revision(found)}, the request expects it to be "
+                f"{describe_revision(expected)}"
             )
         case LeaseUnknown(lease):
             raise NotFound(f"lease {lease} does not exist, or has expired: ask for a new one")
@@ -135,5 +136,6 @@ def _number_of(result: Result) -> int:
             assert_never(result)
 
 
-def _describe(revision: int) -> str:
+def describe_revision(revision: int) -> str:
+    """Say what a revision means to whoever expects another one."""
     return f"at revision {revision}" if revision else "absent"

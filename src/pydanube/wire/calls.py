@@ -42,6 +42,10 @@ class CallRefused(Exception):
         self.text = text
 
 
+class CallNotSent(CallRefused):
+    """The call never left for the server, so that nothing was done."""
+
+
 class Call(Struct, frozen=True, kw_only=True):
     """Who calls, and by what way."""
 
@@ -166,7 +170,10 @@ class Channel(Protocol):
         metadata: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> bytes:
-        """Call and return the reply, or raise CallRefused (UNAVAILABLE: not reached)."""
+        """Call and return the reply, or raise CallRefused (UNAVAILABLE: not reached).
+
+        CallNotSent, which some channels raise, says that the server certainly never saw the call.
+        """
 
     def stream(
         self, path: str, request: bytes, *, metadata: Mapping[str, str] | None = None

@@ -8,7 +8,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from pydanube.wire.calls import CallRefused, StatusCode
+from pydanube.wire.calls import CallNotSent, CallRefused, StatusCode
 from pydanube.wire.http2.client_codec import CallEvents, ClientCodec, ClientStream
 from pydanube.wire.http2.outgoing import Buffer
 
@@ -92,7 +92,8 @@ class UnaryCall(ClientCall):
         if self.reply.done():
             return  # The caller was cancelled in this very turn.
         if code is not StatusCode.OK:
-            self.reply.set_exception(CallRefused(code, text))
+            refused = CallRefused if self._attempts else CallNotSent
+            self.reply.set_exception(refused(code, text))
         elif self._message is None:
             self.reply.set_exception(CallRefused(StatusCode.INTERNAL, "the reply is empty"))
         else:

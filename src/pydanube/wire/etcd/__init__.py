@@ -1,0 +1,1 @@
+"""etcd's API, as far as the metadata store needs it, over our own channels."""
