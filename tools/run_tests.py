@@ -34,6 +34,7 @@ OPTIONS = {
 ALLOWED_SKIPS: tuple[str, ...] = (
     "h2spec cannot be built",
     "azurite is not installed",
+    "etcd is not installed",
     "mounting a small file system needs root",
     "nghttp2's tools are not installed",
     "openssl is not installed",

@@ -1,8 +1,8 @@
 """The door to the metadata: one interface for every backend.
 
 Keys are paths such as /topics/default/orders; values are bytes. Every change of the store has a
-revision, counted 1, 2, 3 … over all keys. A prefix always ends in "/", so /topics/default/a/
-never stands for /topics/default/ab.
+revision above all before it, over all keys: backends of our own count 1, 2, 3 …, etcd leaves gaps.
+A prefix always ends in "/", so /topics/default/a/ never stands for /topics/default/ab.
 """
 
 from collections.abc import AsyncIterator, Sequence
