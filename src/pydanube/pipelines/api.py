@@ -129,11 +129,11 @@ class Pipeline:
         return add
 
     def sink(self, name: str, source: Part, **keys: object) -> None:
-        """Add a sink: `topic=…`, `delta=…`, `parquet=…`, or format and its keys."""
-        formats = [each for each in ("delta", "parquet") if each in keys]
-        for each in formats:
-            keys = {**keys, "format": each, "path": keys[each]}
-            del keys[each]
+        """Add a sink: `topic=…`, `delta=…`, `iceberg=…`, `parquet=…`, or format and its keys."""
+        for each, named in (("delta", "path"), ("parquet", "path"), ("iceberg", "table")):
+            if each in keys:
+                keys = {**keys, "format": each, named: keys[each]}
+                del keys[each]
         if "topic" in keys:
             keys = {"format": "danube", **keys}
         self._document["sinks"].append({"name": name, "from": source.name, **keys})

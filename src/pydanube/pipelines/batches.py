@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from pydanube.pipelines.definitions import DeadLetter, PipelineDefinition, Step
-from pydanube.pipelines.delta_tables import BatchId, write_batch
 from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.frames import FlowFrames, look_up, version_of
 from pydanube.pipelines.judging import Judged, dead_letters, judge
+from pydanube.pipelines.lake_opening import dead_lake_of
+from pydanube.pipelines.lakes import BatchId
 from pydanube.pipelines.writing import write, write_topic
 from pydanube.spark.source.offsets import read_offset
 
@@ -30,6 +31,7 @@ class BatchDone(Struct, frozen=True, kw_only=True):
     dead_letters: int
     counts: Mapping[tuple[str, str], int]
     version: int | None = None
+    counts_states: Literal["version", "snapshot"] = "version"
 
 
 class BatchWork:
@@ -94,7 +96,11 @@ class BatchWork:
                 ordered=self._ordered,
             )
             return BatchDone(
-                rows_out=done.rows, dead_letters=rejected, counts=counts, version=done.version
+                rows_out=done.rows,
+                dead_letters=rejected,
+                counts=counts,
+                version=done.version,
+                counts_states=done.counts,
             )
         finally:
             for _, each in judged:
@@ -121,13 +127,11 @@ class BatchWork:
             options = {**self._definition.danube.options(), "topic": target.topic}
             write_topic(letters, producer, number, options, {}, self._ordered)
         else:
-            assert target.path is not None, "it was checked"
+            lake = dead_lake_of(target)
+            assert lake is not None, "it was checked"
             name = f"{self._flow.name}/{DEAD}"
-            write_batch(
-                target.path,
-                letters.toArrow(),
-                BatchId(flow=name, query=producer.partition("/")[0], number=number),
-            )
+            who = BatchId(flow=name, query=producer.partition("/")[0], number=number)
+            lake.write(letters.toArrow(), who)
 
     def _statics(self, batch: "DataFrame", number: int) -> "dict[str, DataFrame]":
         """Return the tables that the batch looks things up in, at the versions it began with."""

@@ -2,11 +2,12 @@
 
 from msgspec import Struct, structs
 
-from pydanube.pipelines.delta_tables import LastBatch, last_batch
 from pydanube.pipelines.errors import FlowRefused
 from pydanube.pipelines.flow_files import FlowFiles, FlowRecord
 from pydanube.pipelines.graph import Flow
 from pydanube.pipelines.identity import FlowIdentity, changes
+from pydanube.pipelines.lake_opening import lake_of
+from pydanube.pipelines.lakes import LastBatch
 
 NEW = "--new-checkpoint"
 FROM_SINK = "--from-sink"
@@ -40,9 +41,9 @@ def find_refusal(flow: Flow, files: FlowFiles, identity: FlowIdentity) -> str | 
     known = {query, record.follows if record is not None else None}
     if stands is not None and stands.query not in known:
         return (
-            f"the table {flow.sink.path} has batch {stands.number} of another query of this flow, "
-            f"{stands.query}: its checkpoint is lost, and batches counted anew would be taken for "
-            f"old ones or repeated. {_ways_out(flow, stateful=_state(identity))}"
+            f"the table {flow.sink.target} has batch {stands.number} of another query of this "
+            f"flow, {stands.query}: its checkpoint is lost, and batches counted anew would be "
+            f"taken for old ones or repeated. {_ways_out(flow, stateful=_state(identity))}"
         )
     return None
 
@@ -68,10 +69,8 @@ def begin(
 
 def table_says(flow: Flow) -> LastBatch | None:
     """Return what the sink's table says about this flow."""
-    if flow.sink.format != "delta" or flow.sink.path is None:
-        return None
-    storage = {name: str(value) for name, value in flow.sink.options.items()}
-    return last_batch(flow.sink.path, flow.name, storage)
+    lake = lake_of(flow.sink)
+    return None if lake is None else lake.last_batch(flow.name)
 
 
 def _begin_anew(
@@ -83,7 +82,8 @@ def _begin_anew(
         if stands is None:
             raise FlowRefused(
                 f"{flow.name}: {flow.sink.target} does not say how far the flow was; only a Delta "
-                f"table that it wrote does. Without {FROM_SINK} it starts as its sources say"
+                f"or Iceberg table that it wrote does. Without {FROM_SINK} it starts as its "
+                "sources say"
             )
         if _state(identity):
             raise FlowRefused(
@@ -109,7 +109,7 @@ def _begin_anew(
 
 def _ways_out(flow: Flow, *, stateful: bool) -> str:
     anew = f"`run {NEW}` starts as the sources say, and may repeat what {flow.sink.target} has"
-    if flow.sink.format != "delta" or stateful:
+    if flow.sink.format not in ("delta", "iceberg") or stateful:
         return f"Bring the checkpoint back, or begin anew: {anew}"
     return (
         f"Bring the checkpoint back, or begin anew: `run {NEW} {FROM_SINK}` goes on where "

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 Scalar = str | int | float | bool
 Otherwise = Literal["fail", "drop", "warn", "dead_letter"]
 SourceFormat = Literal["danube", "delta", "parquet"]
-SinkFormat = Literal["danube", "delta", "parquet", "console", "noop"]
+SinkFormat = Literal["danube", "delta", "iceberg", "parquet", "console", "noop"]
 Count = Annotated[int, Meta(ge=0)]
 
 IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -129,8 +129,17 @@ class Dedupe(_Part, frozen=True, kw_only=True):
     time: str
 
 
+class State(_Part, frozen=True, kw_only=True):
+    """Keeps what a class of ours wants to remember of each key, from batch to batch."""
+
+    processor: str = field(name="class")
+    """`module:Class`: a StatefulProcessor of PySpark with an attribute `output`, its columns."""
+    keys: Annotated[tuple[str, ...], Meta(min_length=1)]
+    time: Literal["none", "processing", "event"] = "none"
+
+
 class Step(_Part, frozen=True, kw_only=True):
-    """Makes one frame of others, by one of four verbs."""
+    """Makes one frame of others, by one of five verbs."""
 
     name: Identifier
     from_: Identifier | None = field(name="from", default=None)
@@ -138,6 +147,7 @@ class Step(_Part, frozen=True, kw_only=True):
     python: str | None = None
     expect: tuple[Expectation, ...] | None = None
     dedupe: Dedupe | None = None
+    state: State | None = None
 
     @property
     def verbs(self) -> list[str]:
@@ -147,6 +157,7 @@ class Step(_Part, frozen=True, kw_only=True):
             "python": self.python,
             "expect": self.expect,
             "dedupe": self.dedupe,
+            "state": self.state,
         }
         return [name for name, value in given.items() if value is not None]
 
@@ -159,6 +170,10 @@ class Sink(_Part, frozen=True, kw_only=True):
     format: SinkFormat
     topic: str | None = None
     path: str | None = None
+    table: str | None = None
+    """`namespace.name` of an Iceberg table."""
+    catalog: dict[str, Scalar] = {}
+    """Where Iceberg tables are listed: type, and pyiceberg's properties."""
     encode: Literal["none", "json", "avro", "protobuf"] = "none"
     schema_subject: str | None = None
     mode: Literal["append", "upsert", "complete"] = "append"
@@ -171,14 +186,16 @@ class Sink(_Part, frozen=True, kw_only=True):
     @property
     def target(self) -> str:
         """Name the topic or table that it writes to."""
-        return self.topic or self.path or self.format
+        return self.topic or self.path or self.table or self.format
 
 
 class DeadLetter(_Part, frozen=True, kw_only=True):
-    """Where rows go that break an expectation: a topic, or a Delta table."""
+    """Where rows go that break an expectation: a topic, a Delta table, or an Iceberg table."""
 
     topic: str | None = None
     path: str | None = None
+    table: str | None = None
+    catalog: dict[str, Scalar] = {}
 
 
 class PipelineDefinition(_Part, frozen=True, kw_only=True):

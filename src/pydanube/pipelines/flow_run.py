@@ -261,6 +261,9 @@ class FlowRun:
             format="noop",
             path=None,
             topic=None,
+            table=None,
+            catalog={},
+            partition_by=(),
             mode="append",
             key=(),
         )
@@ -277,7 +280,8 @@ class FlowRun:
     def _take(self, done: BatchDone) -> None:
         self.status.rows_out += done.rows_out
         self.status.dead_letters += done.dead_letters
-        self.status.version = done.version if done.version is not None else self.status.version
+        if done.version is not None:
+            self.status.version, self.status.counts = done.version, done.counts_states
         for (name, action), number in done.counts.items():
             if number:
                 key = f"{name}/{action}"

@@ -11,12 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydanube.errors import InvalidRequest
-from pydanube.pipelines.definitions import Danube, Scalar, Source, Step, Watermark
+from pydanube.pipelines.definitions import Danube, Scalar, Source, State, Step, Watermark
 from pydanube.pipelines.graph import Flow, chance_in, step_inputs
 from pydanube.spark.amounts import read_instant_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 PythonStep: TypeAlias = "Callable[..., DataFrame]"
 Frames: TypeAlias = "dict[str, DataFrame]"
@@ -29,7 +30,14 @@ _STATEFUL = re.compile(
 )
 _JOIN = re.compile(r"^[\s:+\-]*~Join\b", re.MULTILINE)
 _STREAM = re.compile(r"^[\s:+\-]*~?StreamingRelation", re.MULTILINE)
-_SHUFFLES = re.compile(r"^[\s:+\-]*~?(Aggregate|Deduplicate|Join|Repartition|Sort)", re.MULTILINE)
+_SHUFFLES = re.compile(
+    r"^[\s:+\-]*~?(Aggregate|Deduplicate|Join|Repartition|Sort|"
+    r"FlatMapGroups|TransformWithState)",
+    re.MULTILINE,
+)
+
+
+_TIME_MODES = {"none": "None", "processing": "ProcessingTime", "event": "EventTime"}
 
 
 class Shape:
@@ -156,9 +164,26 @@ class FlowFrames:
                     f"and the columns are {', '.join(frame.columns)}"
                 )
             return frame.dropDuplicatesWithinWatermark(list(step.dedupe.keys))
+        if step.state is not None:
+            return self._remember(step, step.state, frame)
         from pydanube.pipelines.judging import kept
 
         return kept(frame, step.expect or ())
+
+    def _remember(self, step: Step, state: State, frame: "DataFrame") -> "DataFrame":
+        processor, output = find_processor(state.processor)
+        missing = [name for name in state.keys if name not in frame.columns]
+        if missing:
+            raise InvalidRequest(
+                f"{self.flow.name}, step {step.name}: state.keys names {', '.join(missing)}, and "
+                f"the columns are {', '.join(frame.columns)}"
+            )
+        return frame.groupBy(*state.keys).transformWithStateInPandas(
+            statefulProcessor=processor,
+            outputStructType=output,
+            outputMode="Update" if self.flow.sink.mode == "upsert" else "Append",
+            timeMode=_TIME_MODES[state.time],
+        )
 
     def _call(self, step: Step, frame: "DataFrame") -> "DataFrame":
         assert step.python is not None
@@ -173,6 +198,24 @@ class FlowFrames:
                 f"{type(found).__name__}; it must return a frame"
             )
         return found
+
+
+def find_processor(reference: str) -> "tuple[StatefulProcessor, str]":
+    """Return an instance of the class that `module:Class` names, and the columns it makes."""
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    found: Any = find_function(reference)
+    output = getattr(found, "output", None)
+    if not (isinstance(found, type) and issubclass(found, StatefulProcessor)):
+        raise InvalidRequest(
+            f"{reference} is no class that keeps state; derive it from "
+            "pyspark.sql.streaming.StatefulProcessor"
+        )
+    if not isinstance(output, str):
+        raise InvalidRequest(
+            f'{reference} says not which columns it makes; add output = "user string, n bigint"'
+        )
+    return found(), output
 
 
 def words_of(error: Exception) -> str:

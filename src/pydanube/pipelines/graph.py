@@ -9,6 +9,7 @@ from pydanube.errors import InvalidRequest
 from pydanube.model.names import check_topic_name
 from pydanube.pipelines.definitions import (
     PipelineDefinition,
+    Scalar,
     Sink,
     Source,
     Step,
@@ -17,6 +18,7 @@ from pydanube.pipelines.definitions import (
 from pydanube.pipelines.documents import Path, Places
 from pydanube.pipelines.errors import InvalidPipeline, Problem
 from pydanube.spark.amounts import read_duration_ms
+from pydanube.tables.partitioning import read_partitioning
 
 REJECTED = ".rejected"
 """What the name of a flow ends in that carries rejected rows alone."""
@@ -31,6 +33,8 @@ _CHANCE = re.compile(
 _BARE_CLOCKS = ("current_timestamp", "current_date", "current_time", "localtimestamp")
 _INTERVAL = re.compile(r"\s*\d+(\.\d+)?\s*[a-zA-Z]+\s*")
 _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_TABLE = re.compile(r"\w+(\.\w+)+")
+_CATALOG_TYPES = ("rest", "sql", "glue", "hive", "dynamodb")
 
 
 class Flow(Struct, frozen=True, kw_only=True):
@@ -195,7 +199,7 @@ def _step_problems(
 ) -> Iterator[tuple[Path, str]]:
     if len(step.verbs) != 1:
         what = f"has {' and '.join(step.verbs)}" if step.verbs else "has none"
-        yield (), f"a step has one of sql, python, expect, dedupe; {step.name} {what}"
+        yield (), f"a step has one of sql, python, expect, dedupe, state; {step.name} {what}"
     if step.sql is not None:
         if step.from_ is not None:
             yield ("from",), "an sql step names what it reads in its text; remove from"
@@ -209,6 +213,11 @@ def _step_problems(
         yield ("from",), f"there is no {step.from_} before it; there are {', '.join(known)}"
     if step.python is not None and not _CALLABLE.fullmatch(step.python):
         yield ("python",), f"{step.python!r} is no function; write it as package.module:function"
+    if step.state is not None and not _CALLABLE.fullmatch(step.state.processor):
+        yield (
+            ("state", "class"),
+            f"{step.state.processor!r} is no class; write it as package.module:Class",
+        )
     if step.dedupe is not None and not _INTERVAL.fullmatch(step.dedupe.within):
         yield ("dedupe", "within"), _interval_message(step.dedupe.within)
     if step.expect is not None:
@@ -242,12 +251,48 @@ def _sink_problems(sink: Sink, known: list[str]) -> Iterator[tuple[Path, str]]:
         yield (), f"topic, encode and schema_subject are for danube sinks, not for {sink.format}"
     if sink.format in ("delta", "parquet") and sink.path is None:
         yield (), f"a {sink.format} sink needs path, such as file:///lake/orders"
+    if sink.format == "iceberg":
+        yield from _iceberg_problems(sink.table, sink.catalog, "a sink")
+        yield from _partitioning_problems(sink)
+    elif sink.table is not None or sink.catalog:
+        yield (), f"table and catalog are for iceberg sinks, not for {sink.format}"
+    if sink.path is not None and sink.format in ("iceberg", "console", "noop"):
+        yield ("path",), f"is for delta and parquet, not for {sink.format}"
     if sink.format == "parquet" and sink.mode != "append":
-        yield ("mode",), "parquet files are only appended to; use format: delta"
+        yield ("mode",), "parquet files are only appended to; use format: delta or iceberg"
     if (sink.mode == "upsert") != bool(sink.key):
         yield (), "mode: upsert and key go together: key: [column, …] says which row is replaced"
-    if sink.partition_by and sink.format not in ("delta", "parquet"):
-        yield ("partition_by",), f"is for delta and parquet, not for {sink.format}"
+    if sink.partition_by and sink.format not in ("delta", "iceberg", "parquet"):
+        yield ("partition_by",), f"is for delta, iceberg and parquet, not for {sink.format}"
+
+
+def _iceberg_problems(
+    table: str | None, catalog: Mapping[str, Scalar], what: str
+) -> Iterator[tuple[Path, str]]:
+    if table is None or not _TABLE.fullmatch(table):
+        yield ("table",), f"{what} of Iceberg is a table by name, such as table: shop.orders"
+    kind = catalog.get("type")
+    if kind not in _CATALOG_TYPES:
+        yield (
+            ("catalog",),
+            f"type is one of {', '.join(_CATALOG_TYPES)}; write catalog: {{type: sql, uri: …, "
+            "warehouse: …}",
+        )
+
+
+def _partitioning_problems(sink: Sink) -> Iterator[tuple[Path, str]]:
+    try:
+        fields = read_partitioning(",".join(sink.partition_by))
+    except InvalidRequest as error:
+        yield ("partition_by",), str(error)
+        return
+    derived = [each.name for each in fields if each.transform != "identity"]
+    if derived and sink.mode == "upsert":
+        yield (
+            ("partition_by",),
+            "rows of a table by day or hour cannot be replaced by key; partition by columns, or "
+            "use mode: append",
+        )
 
 
 def _target_problems(definition: PipelineDefinition, places: Places) -> Iterator[Problem]:
@@ -261,15 +306,22 @@ def _target_problems(definition: PipelineDefinition, places: Places) -> Iterator
             yield places.problem(
                 ("sinks", number, "path"),
                 f"two flows into one parquet table {sink.path} lose each other's rows; unite them "
-                "in one flow with UNION ALL, or use format: delta",
+                "in one flow with UNION ALL, or use format: delta or iceberg",
             )
         paths.setdefault(path, sink.format)
     dead = definition.dead_letter
     if dead is not None:
-        if (dead.topic is None) == (dead.path is None):
+        if sum(each is not None for each in (dead.topic, dead.path, dead.table)) != 1:
             yield places.problem(
-                ("dead_letter",), "give topic: /default/NAME, or path: of a Delta table"
+                ("dead_letter",),
+                "give topic: /default/NAME, path: of a Delta table, or table: and catalog: of an "
+                "Iceberg one",
             )
+        if dead.table is not None:
+            for key, words in _iceberg_problems(dead.table, dead.catalog, "a dead letter"):
+                yield places.problem(("dead_letter", *key), words)
+            if any(dead.table == sink.table for sink in definition.sinks):
+                yield places.problem(("dead_letter", "table"), "is a sink's table; use another")
         if dead.topic is not None and (message := _topic_problem(dead.topic)):
             yield places.problem(("dead_letter", "topic"), message)
         if dead.path is not None and dead.path.removeprefix("file://").rstrip("/") in paths:
@@ -295,6 +347,9 @@ def _flow_problems(definition: PipelineDefinition, places: Places) -> Iterator[P
                     "needs a watermark, or its state would grow for ever; add watermark: {column: "
                     f"{step.dedupe.time}, delay: 10 minutes}} to the source",
                 )
+            if step.state is not None:
+                for key, message in _state_problems(step, sink, definition, inputs):
+                    yield places.problem(("steps", index, "state", *key), message)
             found = chance_in(step.sql) if once and step.sql is not None else None
             if found is not None:
                 yield places.problem(
@@ -303,6 +358,32 @@ def _flow_problems(definition: PipelineDefinition, places: Places) -> Iterator[P
                     "stores each row once; take the value from the data (such as publish_time), "
                     "or give the sink guarantee: at_least_once",
                 )
+
+
+def _state_problems(
+    step: Step,
+    sink: Sink,
+    definition: PipelineDefinition,
+    inputs: Mapping[str, tuple[str, ...]],
+) -> Iterator[tuple[Path, str]]:
+    assert step.state is not None
+    if sink.mode == "complete":
+        yield (), f"gives changes, and sink {sink.name} wants everything: use mode: upsert"
+    if step.state.time == "event" and not _has_watermark(step, definition, inputs):
+        yield (
+            ("time",),
+            "event needs a watermark; add watermark: {column: …, delay: 10 minutes} to the source",
+        )
+    if (
+        step.state.time == "processing"
+        and sink.format == "danube"
+        and sink.guarantee == "exactly_once"
+    ):
+        yield (
+            ("time",),
+            f"processing goes by the clock, so a repeated batch would give sink {sink.name} other "
+            "rows; use time: event, or give the sink guarantee: at_least_once",
+        )
 
 
 def _has_watermark(

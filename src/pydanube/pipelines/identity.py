@@ -29,7 +29,7 @@ class FlowIdentity(Struct, frozen=True, kw_only=True):
 
     sources: tuple[SourceIdentity, ...]
     keys: tuple[str, ...] = ()
-    """Of grouping and of dedupe, per step."""
+    """Of grouping, dedupe and state, per step."""
     shuffle_partitions: int | None = None
     """In flows that keep state."""
 
@@ -55,6 +55,8 @@ def identity_of(flow: Flow, shuffle_partitions: int | None) -> FlowIdentity:
     for step in flow.steps:
         if step.dedupe is not None:
             keys.append(f"{step.name}: dedupe {', '.join(step.dedupe.keys)}")
+        if step.state is not None:
+            keys.append(f"{step.name}: state by {', '.join(step.state.keys)}")
         keys += [f"{step.name}: group by {each}" for each in _groupings(step.sql or "")]
     return FlowIdentity(
         sources=tuple(sources), keys=tuple(keys), shuffle_partitions=shuffle_partitions

@@ -79,7 +79,7 @@ def promise(flow: Flow) -> tuple[str, str]:
             )
         case "danube":
             return "exactly once", "rows are numbered by query, batch and task; a repeat is known"
-        case "delta":
+        case "delta" | "iceberg":
             return "exactly once", "rows and the batch's number are one commit of the table"
         case "parquet":
             return "exactly once", "a batch has a directory of its own, which a repeat writes anew"

@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from pydanube.errors import AlreadyExists, InvalidRequest
 from pydanube.pipelines.definitions import PipelineDefinition
-from pydanube.pipelines.delta_tables import BatchId, last_batch, write_batch
 from pydanube.pipelines.frames import FlowFrames, look_up, version_of
+from pydanube.pipelines.lake_opening import beside
+from pydanube.pipelines.lakes import BatchId
 from pydanube.pipelines.runner import chosen_flows
 from pydanube.pipelines.writing import write_topic
 
@@ -60,15 +61,12 @@ def replay(
         options = {**definition.danube.options(), "topic": into, "encode": chosen.sink.encode}
         rows = write_topic(frame, job, 0, options, chosen.sink.options, ordered=False).rows
     else:
-        if last_batch(into, job) is not None:
+        lake = beside(chosen.sink, into)
+        if lake.last_batch(job) is not None:
             raise AlreadyExists(f"{into} holds this replay already")
         table = frame.toArrow()
-        write_batch(
-            into,
-            table,
-            BatchId(flow=job, query="replay", number=0),
-            partition_by=chosen.sink.partition_by,
-        )
+        batch = BatchId(flow=job, query="replay", number=0)
+        lake.write(table, batch, partition_by=chosen.sink.partition_by)
         rows = table.num_rows
     return Replayed(flow=chosen.name, into=into, rows=rows)
 

@@ -36,6 +36,8 @@ class FlowStatus(Struct, kw_only=True):
     error: str | None = None
     version: int | None = None
     """Of the table, where the sink is one that counts them."""
+    counts: Literal["version", "snapshot"] = "version"
+    """What the table calls that."""
 
     def take(self, progress: Mapping[str, Any]) -> None:
         """Take what Spark says about a batch."""
@@ -60,7 +62,9 @@ def line_of(status: FlowStatus) -> str:
     name = f"{status.pipeline}/{status.flow}"
     batch = "-" if status.batch is None else str(status.batch)
     where = (
-        status.target if status.version is None else f"{status.target}, version {status.version}"
+        status.target
+        if status.version is None
+        else f"{status.target}, {status.counts} {status.version}"
     )
     lag = f"lag {status.lag:,} rows {status.lag_seconds:.1f} s"
     line = (

@@ -1,18 +1,18 @@
 """How a batch reaches its sink, once: each kind of sink with its argument.
 
 A batch that is repeated after a crash has the same number, the same query and the same rows.
-Topics know the rows by their numbers; Delta tables know the batch by an application transaction
-in the same commit; Parquet files lie in a directory of the batch, which is written anew.
+Topics know the rows by their numbers; Delta and Iceberg tables know the batch by a note in the same
+commit; Parquet files lie in a directory of the batch, which is written anew.
 """
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from pydanube.pipelines.definitions import Scalar, Sink
-from pydanube.pipelines.delta_tables import BatchId, write_batch
+from pydanube.pipelines.lake_opening import lake_of
+from pydanube.pipelines.lakes import BatchId, storage_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,6 +23,7 @@ class Written(Struct, frozen=True, kw_only=True):
 
     rows: int
     version: int | None = None
+    counts: Literal["version", "snapshot"] = "version"
 
 
 def write(
@@ -33,14 +34,13 @@ def write(
         case "danube":
             options = topic_options(sink, danube)
             return write_topic(frame, batch.query, batch.number, options, {}, ordered)
-        case "delta":
-            assert sink.path is not None, "it was checked"
-            return Written(**_delta(sink, frame, batch))
+        case "delta" | "iceberg":
+            return _table(sink, frame, batch)
         case "parquet":
             path = f"{sink.path}/danube_batch={batch.query}-{batch.number:09d}"
             counted, count = _counted(frame)
             writer = counted.write.mode("overwrite").partitionBy(*sink.partition_by)
-            writer.options(**_texts(sink.options)).parquet(path)
+            writer.options(**storage_options(sink.options)).parquet(path)
             return Written(rows=count())
         case "console":
             rows = frame.count()
@@ -61,7 +61,7 @@ def topic_options(sink: Sink, danube: Mapping[str, str]) -> dict[str, str]:
         "guarantee": sink.guarantee,
         **({"topic": sink.topic} if sink.topic else {}),
         **({"schemaSubject": sink.schema_subject} if sink.schema_subject else {}),
-        **_texts(sink.options),
+        **storage_options(sink.options),
     }
 
 
@@ -77,24 +77,19 @@ def write_topic(
     counted, count = _counted(frame)
     writer = counted.write.format("danube").mode("append").options(**danube)
     writer = writer.options(producer=producer, epoch=str(number))
-    writer = writer.option("order", "input" if ordered else "sorted").options(**_texts(options))
+    writer = writer.option("order", "input" if ordered else "sorted").options(
+        **storage_options(options)
+    )
     writer.save()
     return Written(rows=count())
 
 
-def _delta(sink: Sink, frame: "DataFrame", batch: BatchId) -> dict[str, Any]:
+def _table(sink: Sink, frame: "DataFrame", batch: BatchId) -> Written:
+    lake = lake_of(sink)
+    assert lake is not None, "it is a table"
     rows = frame.toArrow()
-    assert sink.path is not None
-    version = write_batch(
-        sink.path,
-        rows,
-        batch,
-        mode=sink.mode,
-        key=sink.key,
-        partition_by=sink.partition_by,
-        storage=_texts(sink.options),
-    )
-    return {"rows": rows.num_rows, "version": version}
+    version = lake.write(rows, batch, mode=sink.mode, key=sink.key, partition_by=sink.partition_by)
+    return Written(rows=rows.num_rows, version=version, counts=lake.counts)
 
 
 def _counted(frame: "DataFrame") -> "tuple[DataFrame, Any]":
@@ -105,10 +100,3 @@ def _counted(frame: "DataFrame") -> "tuple[DataFrame, Any]":
     return frame.observe(observation, count(lit(1)).alias("rows")), lambda: int(
         observation.get["rows"]
     )
-
-
-def _texts(options: Mapping[str, Scalar]) -> dict[str, str]:
-    return {
-        name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in options.items()
-    }

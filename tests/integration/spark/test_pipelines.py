@@ -203,6 +203,32 @@ sinks:"""
         assert [each["n"] for each in found] == [60] * 8
 
 
+class TestState:
+    def test_a_class_remembers_keys_from_batch_to_batch_and_run_to_run(
+        self, spark, topics, topic, text, tmp_path
+    ):
+        counted = """\
+  - {name: keyed, sql: "SELECT * FROM flat WHERE routing_key IS NOT NULL"}
+  - {name: counted, from: keyed, state: {class: "CLASS", keys: [routing_key]}}
+sinks:""".replace("CLASS", "tests.support.remembering:Counting")
+        lake = LAKE.replace("valid", "counted").replace("}", ", mode: upsert, key: [routing_key]}")
+        file = written(text.replace("sinks:", counted), lake, tmp_path)
+        topics.publish(topic, range(500))
+        (status,) = run(spark, file)
+        assert status.batches >= 2
+        topics.publish(topic, range(500, 700))
+        run(spark, file)
+        rows = {row["routing_key"]: (row["count"], row["last"]) for row in lake_rows(tmp_path)}
+        numbers = [n for n in range(700) if n % 3]
+        assert rows == {
+            f"key-{k}": (
+                len([n for n in numbers if n % 7 == k]),
+                max(n for n in numbers if n % 7 == k),
+            )
+            for k in range(7)
+        }
+
+
 class TestCrashes:
     @pytest.mark.parametrize("moment", ["before_sink", "after_sink"])
     def test_a_driver_that_is_killed_neither_loses_nor_repeats(

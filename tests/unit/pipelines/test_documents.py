@@ -132,8 +132,29 @@ def test_two_dollars_are_one():
         ("FROM valid WHERE", "FROM walid WHERE", "20: steps[4].sql: reads none of"),
         (
             'format: delta, path: "${lake}/orders"}',
-            "format: iceberg}",
-            "22: sinks[0].format: 'iceberg' is none of danube, delta, parquet",
+            "format: hudi}",
+            "22: sinks[0].format: 'hudi' is none of danube, delta, iceberg, parquet",
+        ),
+        (
+            'format: delta, path: "${lake}/orders"}',
+            "format: iceberg, table: orders, catalog: {type: sql}}",
+            "22: sinks[0].table: a sink of Iceberg is a table by name",
+        ),
+        (
+            'format: delta, path: "${lake}/orders"}',
+            "format: iceberg, table: shop.orders}",
+            "22: sinks[0].catalog: type is one of rest, sql",
+        ),
+        (
+            'format: delta, path: "${lake}/orders"}',
+            "format: iceberg, table: shop.orders, catalog: {type: sql}, mode: upsert, key: [id], "
+            'partition_by: ["day(publish_time)"]}',
+            "22: sinks[0].partition_by: rows of a table by day or hour cannot be replaced",
+        ),
+        (
+            "dead_letter: {topic: /default/orders-dlq}",
+            "dead_letter: {table: shop.dlq}",
+            "24: dead_letter.catalog: type is one of",
         ),
         ("mode: static", "mode: stream", "11: sources.customers: a delta source is looked up"),
         (

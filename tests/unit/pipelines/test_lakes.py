@@ -1,0 +1,215 @@
+"""Delta and Iceberg tables as sinks: each batch once, keys, new columns, writers that race."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pydanube.pipelines import iceberg_tables
+from pydanube.pipelines.delta_tables import DeltaLake
+from pydanube.pipelines.errors import FlowRefused
+from pydanube.pipelines.iceberg_tables import IcebergLake
+from pydanube.pipelines.lakes import BatchId, Lake, LastBatch, keyed
+from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered
+from pydanube.tables.iceberg import GUARDED
+
+OFFSETS = {"orders": {"/default/orders": 7}}
+
+
+def iceberg(root: Path) -> IcebergLake:
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{root}/catalog.db",
+        "warehouse": f"file://{root}",
+    }
+    return IcebergLake(properties, "shop.orders")
+
+
+LAKES: dict[str, Callable[[Path], Lake]] = {
+    "delta": lambda root: DeltaLake(str(root / "orders")),
+    "iceberg": iceberg,
+}
+
+
+@pytest.fixture(params=LAKES)
+def lake(request, tmp_path) -> Lake:
+    return LAKES[request.param](tmp_path)
+
+
+def batch(number: int, query: str = "q1", flow: str = "p/lake") -> BatchId:
+    return BatchId(flow=flow, query=query, number=number, offsets=OFFSETS)
+
+
+def rows(*numbers: int, **columns: list[object]) -> pa.Table:
+    return pa.table({"n": pa.array(numbers, pa.int64()), **columns})
+
+
+def held(lake: Lake, column: str = "n") -> list[object]:
+    found = lake.rows()
+    assert found is not None
+    return sorted(found.column(column).to_pylist(), key=lambda each: (each is not None, each))
+
+
+class TestBatches:
+    def test_a_batch_that_comes_again_is_not_written_again(self, lake):
+        first = lake.write(rows(1, 2), batch(0))
+        assert lake.write(rows(1, 2), batch(0)) == first
+        lake.write(rows(3), batch(1))
+        lake.write(rows(1, 2), batch(0))
+        assert held(lake) == [1, 2, 3]
+
+    def test_the_table_says_how_far_a_flow_is(self, lake):
+        assert lake.last_batch("p/lake") is None
+        assert lake.rows() is None
+        lake.write(rows(1), batch(3))
+        lake.write(rows(2), batch(0, flow="p/other"))
+        assert lake.last_batch("p/lake") == LastBatch(query="q1", number=3, offsets=OFFSETS)
+        assert lake.last_batch("p/nobody") is None
+
+    def test_flows_and_queries_do_not_take_each_others_batches(self, lake):
+        lake.write(rows(1), batch(0))
+        lake.write(rows(2), batch(0, flow="p/other"))
+        lake.write(rows(3), batch(0, query="q2"))
+        assert held(lake) == [1, 2, 3]
+
+    def test_a_batch_without_rows_is_noted(self, lake):
+        lake.write(rows(1), batch(0))
+        lake.write(rows(), batch(1))
+        assert lake.last_batch("p/lake").number == 1
+        assert held(lake) == [1]
+
+    def test_a_first_batch_without_rows_makes_the_table(self, lake):
+        lake.write(rows(), batch(0))
+        assert lake.last_batch("p/lake").number == 0
+        assert held(lake) == []
+
+
+class TestModes:
+    def test_an_upsert_replaces_by_key_and_keeps_the_last(self, lake):
+        def changed(offsets, keys, values):
+            return pa.table({"offset": offsets, "k": keys, "v": values})
+
+        def write(number, table):
+            lake.write(table, batch(number), mode="upsert", key=["k"])
+
+        write(0, changed([0, 1], ["a", "b"], [1, 1]))
+        write(1, changed([5, 3, 4], ["a", "c", "a"], [9, 1, 5]))
+        write(1, changed([5, 3, 4], ["a", "c", "a"], [9, 1, 5]))
+        found = {row["k"]: row["v"] for row in lake.rows().to_pylist()}
+        assert found == {"a": 9, "b": 1, "c": 1}
+        assert len(lake.rows()) == 3
+        write(2, changed([5], ["a"], [9]))  # It changes nothing, and is noted.
+        assert lake.last_batch("p/lake").number == 2
+
+    def test_complete_replaces_everything_in_one_commit(self, lake):
+        lake.write(rows(1, 2), batch(0), mode="complete")
+        lake.write(rows(7), batch(1), mode="complete")
+        assert held(lake) == [7]
+        lake.write(rows(), batch(2), mode="complete")
+        assert held(lake) == []
+        lake.write(rows(), batch(3), mode="complete")
+        assert lake.last_batch("p/lake").number == 3
+
+    def test_many_keys_are_replaced_in_parts_of_one_commit(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(iceberg_tables, "KEYS_AT_ONCE_MAX", 2)
+        table = iceberg(tmp_path)
+        table.write(rows(*range(9)), batch(0), mode="upsert", key=["n"])
+        table.write(rows(*range(3, 12)), batch(1), mode="upsert", key=["n"])
+        assert held(table) == list(range(12))
+
+    def test_rows_without_a_key_or_an_order_are_refused_with_the_remedy(self):
+        with pytest.raises(FlowRefused, match="key names k; the columns are n"):
+            keyed(rows(1), ["k"], "t")
+        with pytest.raises(FlowRefused, match=r"1 rows for t have no k.*k IS NOT NULL"):
+            keyed(rows(1, 2, k=["a", None]), ["k"], "t")
+        with pytest.raises(FlowRefused, match="keep the column offset"):
+            keyed(rows(1, 2, k=["a", "a"]), ["k"], "t")
+        assert keyed(rows(1, 2, k=["a", "b"]), ["k"], "t").num_rows == 2
+
+
+class TestColumns:
+    def test_a_new_column_enters_by_name_and_a_missing_one_is_null(self, lake):
+        lake.write(rows(1, a=["x"]), batch(0))
+        lake.write(pa.table({"b": [5.5], "n": [2]}), batch(1))
+        found = sorted(lake.rows().to_pylist(), key=lambda row: row["n"])
+        assert found == [{"n": 1, "a": "x", "b": None}, {"n": 2, "a": None, "b": 5.5}]
+
+    def test_a_column_of_another_type_is_refused_and_nothing_is_left(self, tmp_path):
+        table = iceberg(tmp_path)
+        table.write(rows(1), batch(0))
+        files = sorted(tmp_path.rglob("*.parquet"))
+        with pytest.raises(FlowRefused, match=r"do not fit the table shop\.orders"):
+            table.write(pa.table({"n": ["text"]}), batch(1))
+        assert held(table) == [1]
+        assert sorted(tmp_path.rglob("*.parquet")) == files
+
+    def test_a_table_is_cut_by_day_and_column(self, tmp_path):
+        table = iceberg(tmp_path)
+        day = 86_400_000_000
+        times = pa.array([0, 1, day], pa.timestamp("us", "UTC"))
+        table.write(
+            pa.table({"n": [1, 2, 3], "at": times, "region": ["a", "a", "b"]}),
+            batch(0),
+            partition_by=["day(at)", "region"],
+        )
+        assert held(table) == [1, 2, 3]
+        assert len(list(tmp_path.rglob("data/*.parquet"))) == 2
+        table.write(rows(4, at=pa.array([day], times.type), region=["b"]), batch(1))
+        assert held(table) == [1, 2, 3, 4]
+
+
+class TestRaces:
+    def test_a_commit_that_lost_its_race_is_made_again_once(self, tmp_path, monkeypatch):
+        table, other = iceberg(tmp_path), iceberg(tmp_path)
+        table.write(rows(1), batch(0))
+        happens, losses = iceberg_tables.happens, [2, 1]
+
+        def outrun(changing):
+            if losses:
+                number = losses.pop()
+                monkeypatch.setattr(iceberg_tables, "happens", happens)
+                other.write(rows(10 + number), batch(number, flow="p/other"))
+                monkeypatch.setattr(iceberg_tables, "happens", outrun)
+            return happens(changing)
+
+        monkeypatch.setattr(iceberg_tables, "happens", outrun)
+        table.write(rows(2), batch(1))
+        monkeypatch.setattr(iceberg_tables, "happens", happens)
+        assert held(table) == [1, 2, 11, 12]
+        assert table.last_batch("p/lake").number == 1
+
+    @pytest.mark.parametrize("happened", [True, False])
+    def test_a_commit_whose_answer_is_lost_is_looked_for(self, tmp_path, monkeypatch, happened):
+        table = iceberg(tmp_path)
+        table.write(rows(1), batch(0))
+        happens, lost = iceberg_tables.happens, [True]
+
+        def silent(changing):
+            if lost:
+                lost.pop()
+                if happened:
+                    happens(changing)
+                raise CommitOutcomeUnknown("no answer")
+            return happens(changing)
+
+        monkeypatch.setattr(iceberg_tables, "happens", silent)
+        table.write(rows(2), batch(1))
+        assert held(table) == [1, 2]
+
+    def test_a_table_whose_guard_was_altered_is_refused(self, tmp_path):
+        table = iceberg(tmp_path)
+        table.write(rows(1), batch(0))
+        with table._open().transaction() as changing:
+            changing.set_properties({GUARDED: "4"})
+        with pytest.raises(TableGuardAltered, match="Set it to 0"):
+            table.write(rows(2), batch(1))
+        assert held(table) == [1]
+
+    def test_a_table_that_somebody_else_made_is_guarded_first(self, tmp_path):
+        table = iceberg(tmp_path)
+        table._catalog().create_namespace("shop")
+        table._catalog().create_table("shop.orders", rows().schema)
+        table.write(rows(2), batch(0))
+        assert held(table) == [2]
+        assert table._open().properties[GUARDED] == "0"
