@@ -30,6 +30,8 @@ from pydanube.storage.journal.recovery import LOCK_NAME, Recovered, recover
 from pydanube.storage.journal.retention import Keeping
 from pydanube.storage.journal.space import JournalSpace
 from pydanube.storage.journal.writer import Entry, JournalWriter, begin_file
+from pydanube.storage.mirrors.mirror_logs import MirrorLogs
+from pydanube.storage.mirrors.stream import TopicStream
 from pydanube.storage.segments.encoding import SegmentOrigin
 from pydanube.storage.segments.tail_export import Batches
 from pydanube.storage.segments.tier import SegmentPlace, SegmentTier
@@ -47,15 +49,21 @@ _PROGRESS_RESERVE_BYTES = 16 * 1024 * 1024
 class _ProgressEntry(Entry):
     """A change of one subscription's progress on its way into the journal."""
 
-    __slots__ = ("done",)
+    __slots__ = ("done", "number", "stream")
 
     def __init__(self, payload: bytes, flags: int, done: Done) -> None:
         super().__init__(Kind.PROGRESS, (payload,), flags=flags, durability="fsync")
         self.done = done
+        self.stream: TopicStream | None = None
+        self.number = 0
 
     @override
     def finished(self, error: DanubeError | None) -> None:
-        self.done(error)
+        if self.stream is None or error is not None:
+            self.done(error)
+        else:
+            self.stream.synced(self.number)
+            self.stream.when_acknowledged(self.number, self.done)
 
 
 class _TakeOver(Entry):
@@ -135,6 +143,16 @@ class Storage:
         )
         self._cache = TailCache(config.tail_cache_bytes_max)
         self._topics: dict[TopicId, TopicLog] = {}
+        self._streams: dict[TopicId, TopicStream] = {}
+        self._topic_of: dict[SubscriptionId, TopicId] = {}
+        self._subscriptions_of: dict[TopicId, set[SubscriptionId]] = {}
+        self.mirrors = MirrorLogs(
+            self._contents,
+            self._writer,
+            self._reader,
+            self._fence_log,
+            self._housekeeping.look_around,
+        )
         self._tier: SegmentTier | None = None
         self._space: JournalSpace | None = None
         if place is not None:
@@ -286,6 +304,12 @@ class Storage:
         """
         log = self._topics.get(topic_id)
         if log is None:
+            index = self._contents.topics.get(topic_id)
+            if index is not None and index.copy is not None:
+                raise Conflict(
+                    f"topic {name or topic_id} is mirrored here and served elsewhere; it is taken "
+                    "over before it is served"
+                )
             history = None
             if self._tier is not None and name is not None:
                 segments = self._tier.topic(topic_id, name, epoch, retention)
@@ -307,14 +331,22 @@ class Storage:
     # Topics that change hands.
 
     def epoch_of(self, topic_id: TopicId) -> int:
-        """Return under which ownership the journal holds a topic; 0 if it never had a cluster's."""
+        """Return under which ownership of this broker the journal holds a topic; 0 if under none.
+
+        A topic of which the journal is a mirror is another broker's.
+        """
         index = self._contents.topics.get(topic_id)
-        return index.epoch if index is not None else 0
+        return index.epoch if index is not None and index.copy is None else 0
 
     def journaled_end(self, topic_id: TopicId) -> Offset:
-        """Return behind which offset the journal holds nothing of a topic; 0 if it has nothing."""
+        """Return behind which offset the journal holds nothing of a topic; 0 if it has nothing.
+
+        As with `epoch_of`, a copy of another broker's topic is nothing.
+        """
         index = self._contents.topics.get(topic_id)
-        return Offset(index.end if index is not None and index.bases else 0)
+        if index is None or index.copy is not None or not index.bases:
+            return Offset(0)
+        return Offset(index.end)
 
     def journaled_topics(self) -> list[TopicId]:
         """Return the topics of which the journal knows anything."""
@@ -325,9 +357,11 @@ class Storage:
     ) -> None:
         """Begin an ownership, durably: the topic goes on at an offset, with these producers known.
 
-        Whatever the journal held of it before does not count any more, also after a restart.
+        Whatever the journal held of it before does not count any more, also after a restart. Raises
+        Fenced if this journal has promised to a later owner.
         """
         assert topic_id not in self._topics, "a topic is let go before it is taken over"
+        self.mirrors.leave(topic_id, epoch)
         owned = Owned(topic_id, epoch, start)
         index = TopicIndex()
         index.own(owned)
@@ -339,8 +373,35 @@ class Storage:
         await self._writer.flush()
         self._housekeeping.look_around()
 
+    def replicate(
+        self, topic_id: TopicId, stream: TopicStream, subscriptions: Iterable[SubscriptionId] = ()
+    ) -> None:
+        """Send a topic's records to mirrors from now on, those of its subscriptions' included."""
+        self._streams[topic_id] = stream
+        for subscription_id in subscriptions:
+            self.belongs(subscription_id, topic_id)
+        self.topic(topic_id).replicate_to(stream)
+
+    def end_replication(self, topic_id: TopicId) -> None:
+        """Send nothing more to mirrors; acknowledge nothing more that was to be sent."""
+        for subscription_id in self._subscriptions_of.pop(topic_id, ()):
+            self._topic_of.pop(subscription_id, None)
+        stream = self._streams.pop(topic_id, None)
+        if stream is not None:
+            stream.fail(Unavailable(f"topic {topic_id} is not served here any more; repeat"))
+
+    def belongs(self, subscription_id: SubscriptionId, topic_id: TopicId) -> None:
+        """Take in whose messages a subscription's progress is about."""
+        self._topic_of[subscription_id] = topic_id
+        self._subscriptions_of.setdefault(topic_id, set()).add(subscription_id)
+
+    def progress_of_topic(self, topic_id: TopicId) -> dict[SubscriptionId, Progress]:
+        """Return the progress of all subscriptions of a topic, as queued so far."""
+        return self.mirrors.progress(sorted(self._subscriptions_of.get(topic_id, ())))
+
     def let_go(self, topic_id: TopicId, *, forget: bool) -> None:
         """Serve a topic no more. What the journal holds stays, unless all of it is elsewhere."""
+        self.end_replication(topic_id)
         log = self._topics.pop(topic_id, None)
         if log is not None:
             log.drop()
@@ -355,6 +416,8 @@ class Storage:
 
         Its segments are the catalogue's: `remove_segments` deletes them.
         """
+        self.end_replication(topic_id)
+        self.mirrors.forget(topic_id)
         self._contents.topics.pop(topic_id, None)
         log = self._topics.pop(topic_id, None)
         if log is not None:
@@ -386,8 +449,14 @@ class Storage:
             await self._tier.remove_topic(topic_id, name)
 
     async def seal_topic(self, topic_id: TopicId) -> None:
-        """Wait until everything of a topic is in segments, so that another broker can serve it."""
+        """Wait until everything of a topic is in segments, so that another broker can serve it.
+
+        What waits for mirrors is waited for: an acknowledgement must not come after this.
+        """
         await self.flush()
+        log = self._topics.get(topic_id)
+        if log is not None:
+            await log.wait_until_settled()
         if self._tier is not None:
             await self._tier.exporter.seal(topic_id)
 
@@ -431,6 +500,9 @@ class Storage:
     def drop_subscription(self, subscription_id: SubscriptionId) -> None:
         """Forget a subscription's progress."""
         self._contents.progress.pop(subscription_id, None)
+        topic_id = self._topic_of.pop(subscription_id, None)
+        if topic_id is not None:
+            self._subscriptions_of[topic_id].discard(subscription_id)
 
     def progress(self, subscription_id: SubscriptionId) -> Progress | None:
         """Return all that was journaled or queued for it so far; None if it has no record."""
@@ -446,7 +518,7 @@ class Storage:
     ) -> None:
         """Journal a whole progress, whatever there was before; see `append_progress`."""
         entry = _ProgressEntry(encode_progress(subscription_id, progress), WHOLE_PROGRESS, done)
-        if self._queue_progress(entry):
+        if self._queue_progress(subscription_id, entry):
             self._contents.progress[subscription_id] = FoldedProgress(progress)
 
     def append_progress(
@@ -461,12 +533,20 @@ class Storage:
             missing = NotFound(f"subscription {subscription_id} has no progress to change")
             call_soon(lambda: done(missing))
             return
-        if self._queue_progress(_ProgressEntry(encode_progress(subscription_id, change), 0, done)):
+        entry = _ProgressEntry(encode_progress(subscription_id, change), 0, done)
+        if self._queue_progress(subscription_id, entry):
             folded.apply(change)
 
-    def _queue_progress(self, entry: _ProgressEntry) -> bool:
+    def _queue_progress(self, subscription_id: SubscriptionId, entry: _ProgressEntry) -> bool:
+        topic_id = self._topic_of.get(subscription_id)
+        stream = self._streams.get(topic_id) if topic_id is not None else None
         try:
+            if stream is not None and stream.failure is not None:
+                raise stream.failure
             self._writer.queue(entry, reserve_bytes=_PROGRESS_RESERVE_BYTES)
+            if stream is not None:
+                entry.stream = stream
+                entry.number = stream.add(Kind.PROGRESS, entry.flags, tuple(entry.parts))
         except DanubeError as error:
             refusal = error  # The name bound by `except` is gone when the callback runs.
             call_soon(lambda: entry.done(refusal))
@@ -484,6 +564,13 @@ class Storage:
         await self._writer.close()
         await self._housekeeping.stop()
         await self._lock.release()
+
+    def _fence_log(self, topic_id: TopicId, error: DanubeError) -> None:
+        stream, log = self._streams.get(topic_id), self._topics.get(topic_id)
+        if stream is not None:
+            stream.fail(error)
+        if log is not None:
+            log.fail(error)
 
     def _rotated(self, finished: JournalFile) -> None:
         self._housekeeping.file_finished(finished)

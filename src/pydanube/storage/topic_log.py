@@ -1,9 +1,12 @@
 """One topic's messages: the door through which topics append and subscriptions read."""
 
+import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
+from msgspec import Struct
 from typing_extensions import override
 
 from pydanube.errors import DanubeError, InvalidRequest, NotFound
@@ -13,7 +16,7 @@ from pydanube.model.policies import Durability
 from pydanube.runtime.clock import Clock
 from pydanube.storage.journal.contents import JournalFile, TopicIndex
 from pydanube.storage.journal.producers import LastBatch, ProducerStamp
-from pydanube.storage.journal.reader import JournalReader
+from pydanube.storage.journal.reader import JournalReader, StoredRecord
 from pydanube.storage.journal.records import Kind, encode_batch_header
 from pydanube.storage.journal.space import JournalSpace
 from pydanube.storage.journal.writer import Entry, JournalWriter
@@ -32,6 +35,33 @@ Guard = Callable[[], DanubeError | None]
 """Returns why nothing may be accepted any more, None while all is well."""
 
 
+class Stream(Protocol):
+    """Takes a topic's records to its mirrors, and knows which of them are durable there."""
+
+    failure: DanubeError | None
+    on_moved: Callable[[], None] | None
+
+    @property
+    def acknowledged(self) -> int:
+        """The number up to which records are on enough journals, the own one among them."""
+
+    def check(self) -> None:
+        """Raise Overloaded while too much waits, or why nothing is taken any more."""
+
+    def add(self, kind: int, flags: int, parts: tuple[bytes, ...]) -> int:
+        """Send a record that is being journaled; return its number."""
+
+    def synced(self, number: int) -> None:
+        """Take in that the own journal has synced a record."""
+
+
+class Snapshot(Struct, frozen=True):
+    """A topic at one moment, everything appended so far included."""
+
+    end: Offset
+    producers: tuple[LastBatch, ...]
+
+
 class _Append(Entry):
     """A batch on its way into the journal."""
 
@@ -43,6 +73,7 @@ class _Append(Entry):
         "in_journal",
         "last",
         "log",
+        "number",
         "over",
         "repeats",
         "reported",
@@ -64,6 +95,8 @@ class _Append(Entry):
         self.batch = batch
         self.done = done
         self.last = last
+        self.number = 0
+        """In the topic's stream to its mirrors; 0 if it has none."""
         self.repeats: list[Done] = []
         """Whoever sent it again before it was answered."""
         self.in_journal = False
@@ -82,6 +115,8 @@ class _Append(Entry):
     def finished(self, error: DanubeError | None) -> None:
         self.over = True
         self.error = error
+        if self.number and error is None:
+            self.log.synced(self.number)
         self.log.settle()
 
 
@@ -108,6 +143,7 @@ class TopicLog:
         self._index = index
         self._tail = tail
         self._writer = writer
+        self._journal = reader
         self._reader = TieredReader(topic_id, index, tail, writer, reader, history)
         self._clock = clock
         self._space = space
@@ -122,6 +158,8 @@ class TopicLog:
         self._unsettled: dict[ProducerId, _Append] = {}
         """The latest batch of each producer, as long as it is not both written and reported."""
         self._failure: DanubeError | None = None
+        self._fenced: DanubeError | None = None
+        self._stream: Stream | None = None
         self._dropped = False
         self.guard: Guard | None = None
         """Asked before anything is shown as durable: a topic that was lost takes nothing more."""
@@ -159,8 +197,12 @@ class TopicLog:
         """
         if self._dropped:
             raise NotFound(f"topic {self.topic_id} has been deleted")
+        if self._fenced is not None:
+            raise self._fenced
         if self._space is not None:
             self._space.check()
+        if self._stream is not None:
+            self._stream.check()
         if batch.count > len(batch.data):
             # A row has eight bytes of time at least; recovery relies on it.
             raise InvalidRequest("a batch has more rows than bytes; send it uncompressed")
@@ -174,6 +216,8 @@ class TopicLog:
             last = LastBatch(stamp=stamp, base=base, count=batch.count, time_ms=now_ms)
         entry = _Append(self, base, batch, header, done, durability, last)
         self._writer.queue(entry)
+        if self._stream is not None:
+            entry.number = self._stream.add(Kind.BATCH, 0, (header, batch.data))
         self._pending.append(entry)
         if stamp is not None:
             self._unsettled[stamp.producer_id] = entry
@@ -309,6 +353,8 @@ class TopicLog:
     def settle(self) -> None:
         """Show and report what is over, in the order of appending."""
         while self._pending and self._pending[0].over:
+            if not self._is_mirrored(self._pending[0]):
+                return
             entry = self._pending.popleft()
             # Behind a batch that failed nothing may show, even if it was content with less.
             self._failure = self._failure or entry.error or (self.guard and self.guard()) or None
@@ -323,6 +369,68 @@ class TopicLog:
             for repeat in entry.repeats:
                 repeat(self._failure)
             self._release(entry)
+
+    # Mirrors.
+
+    def replicate_to(self, stream: Stream | None) -> None:
+        """Acknowledge from now on only what that stream has brought to enough mirrors, too."""
+        self._stream = stream
+        if stream is not None:
+            stream.on_moved = self.settle
+        self.settle()
+
+    def synced(self, number: int) -> None:
+        """Take in that a record of the stream is synced here."""
+        if self._stream is not None:
+            self._stream.synced(number)
+
+    def _is_mirrored(self, entry: _Append) -> bool:
+        """Tell whether enough mirrors have a batch, or it need not be waited for any more."""
+        stream = self._stream
+        if stream is None or not entry.number or entry.number <= stream.acknowledged:
+            return True
+        self._failure = self._failure or entry.error or stream.failure
+        return self._failure is not None
+
+    async def wait_until_settled(self) -> None:
+        """Wait until everything appended so far has been answered."""
+        if not self._pending:
+            return
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def told(error: DanubeError | None) -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        self._pending[-1].repeats.append(told)
+        await settled
+
+    def fail(self, error: DanubeError) -> None:
+        """Acknowledge and take nothing more, for good; what waits is told so."""
+        self._fenced = self._fenced or error
+        self._failure = self._failure or error
+        self.settle()
+
+    def snapshot(self) -> Snapshot:
+        """Return where the topic ends and who wrote to it last, also what is not durable yet."""
+        latest = {**self._index.producers}
+        latest.update({p: entry.last for p, entry in self._unsettled.items() if entry.last})
+        return Snapshot(self._next, tuple(latest.values()))
+
+    @property
+    def exported_end(self) -> Offset:
+        """What lies below is in segments."""
+        return Offset(self._index.exported)
+
+    async def read_records(self, start: Offset, bytes_max: int) -> list[StoredRecord]:
+        """Return journaled batches from an offset on as they were journaled, durable or not.
+
+        Waits until everything appended before is in the journal. None if there are none.
+        """
+        await self._writer.flush()
+        return await self._journal.read_records(
+            self.topic_id, self._index, start, self._index.end, bytes_max
+        )
 
     def drop(self) -> None:
         """Forget everything; what waits is still reported."""

@@ -21,15 +21,19 @@ from pydanube.storage.journal.records import (
     HERE,
     LAST_OF_SNAPSHOT,
     WHOLE_PROGRESS,
+    WITH_PRODUCERS,
     FileHeader,
     Kind,
+    Mirrored,
     Owned,
     Snapshot,
     decode_batch_header,
     decode_file_header,
+    decode_mirrored,
     decode_owned,
     decode_progress,
     decode_snapshot,
+    decode_whole_copy,
 )
 
 _NAME_DIGITS = 20
@@ -69,6 +73,14 @@ def index_name(start: int) -> str:
     return f"journal-{start:0{_NAME_DIGITS}}.index"
 
 
+class Copy(Struct, frozen=True):
+    """How much of another broker's topic a mirror has: a stream, up to a sequence."""
+
+    stream: int
+    sequence: int
+    """NOT_WHOLE while its beginning is not complete."""
+
+
 class TopicIndex:
     """Where a topic's batches lie, oldest first, and which offset comes next.
 
@@ -78,6 +90,7 @@ class TopicIndex:
 
     __slots__ = (
         "bases",
+        "copy",
         "end",
         "epoch",
         "exported",
@@ -87,6 +100,7 @@ class TopicIndex:
         "owned_from",
         "positions",
         "producers",
+        "promised",
         "sizes",
     )
 
@@ -105,6 +119,10 @@ class TopicIndex:
         self.owned_from = 0
         self.owned_at: int = HERE
         """The offset and the position of the journal at which that ownership began."""
+        self.copy: Copy | None = None
+        """Set while that ownership is another broker's, of which this journal is a mirror."""
+        self.promised = 0
+        """Nothing of an epoch below it is taken any more."""
 
     @property
     def first_offset(self) -> Offset:
@@ -145,10 +163,36 @@ class TopicIndex:
         """Begin an ownership: what lies before it in the journal is not the topic's any more."""
         self.forget_before(owned.position)
         self.owned_at = owned.position
+        self.copy = None
         if self.epoch != owned.epoch:
             self.epoch, self.owned_from = owned.epoch, owned.start
             if not self.bases:
                 self.end = self.next_offset = owned.start
+
+    def mirror(self, mirrored: Mirrored, position: int) -> None:
+        """Take in what a MIRRORED record says that lies at a position."""
+        self.promised = max(self.promised, mirrored.promised)
+        if not mirrored.stream:
+            return
+        if self.epoch != mirrored.epoch:
+            # Producers of before are known only if they are named again.
+            self.producers = {}
+            self.own(Owned(mirrored.topic_id, mirrored.epoch, mirrored.start, position))
+        self.copy = Copy(mirrored.stream, mirrored.sequence)
+
+    def mirrored(self, topic_id: TopicId) -> Mirrored | None:
+        """Return what a MIRRORED record must say of it; None if there is no need for one."""
+        if self.copy is None and self.promised <= self.epoch:
+            return None
+        copy = self.copy or Copy(0, 0)
+        return Mirrored(
+            topic_id=topic_id,
+            epoch=self.epoch,
+            start=Offset(self.owned_from),
+            stream=copy.stream,
+            sequence=copy.sequence,
+            promised=self.promised,
+        )
 
     def forget_before(self, position: int) -> None:
         """Forget the batches that lie before a position: they are read from segments now."""
@@ -232,6 +276,8 @@ class JournalContents:
                 self._fold_producers(payload, frame.flags)
             case Kind.OWNED:
                 self._fold_owned(payload, frame)
+            case Kind.MIRRORED:
+                self._fold_mirrored(payload, frame)
             case Kind.FILE_HEADER:
                 self._fold_header(decode_file_header(payload), file)
             case Kind.HOLE:
@@ -291,6 +337,20 @@ class JournalContents:
                 index.own(replace(owned, position=frame.position))
             else:
                 index.own(owned)
+
+    def _fold_mirrored(self, payload: bytes, frame: Frame) -> None:
+        if frame.flags & FIRST_OF_SNAPSHOT:
+            self._begin_snapshot()
+        if frame.flags & WITH_PRODUCERS:
+            mirrored, producers = decode_whole_copy(payload)
+            index = self.topic(mirrored.topic_id)
+            index.mirror(mirrored, frame.position)
+            index.producers = {
+                last.stamp.producer_id: last for _, last in decode_producers(producers)
+            }
+            return
+        for mirrored in decode_mirrored(payload):
+            self.topic(mirrored.topic_id).mirror(mirrored, frame.position)
 
     def _begin_snapshot(self) -> None:
         self._snapshot_unbroken = True
@@ -356,6 +416,11 @@ class JournalContents:
                 Owned(topic_id, index.epoch, Offset(index.owned_from), index.owned_at)
                 for topic_id, index in self.topics.items()
                 if index.epoch
+            ),
+            tuple(
+                mirrored
+                for topic_id, index in self.topics.items()
+                if (mirrored := index.mirrored(topic_id)) is not None
             ),
         )
 

@@ -27,6 +27,14 @@ class StoredBatch(Struct, frozen=True):
     batch: Batch
 
 
+class StoredRecord(Struct, frozen=True):
+    """A BATCH record's payload, header and body, and which offsets it holds."""
+
+    base: Offset
+    count: int
+    payload: bytes
+
+
 class _Place(NamedTuple):
     """Where one batch lies."""
 
@@ -54,6 +62,18 @@ class JournalReader:
 
         At least one if there is any.
         """
+        records = await self.read_records(topic_id, index, start, end, bytes_max)
+        return [
+            StoredBatch(
+                record.base, Batch.from_bytes(record.payload[BATCH_HEADER.size :], record.count)
+            )
+            for record in records
+        ]
+
+    async def read_records(
+        self, topic_id: TopicId, index: TopicIndex, start: int, end: int, bytes_max: int
+    ) -> list[StoredRecord]:
+        """Return the same as `read`, as the BATCH records that were journaled."""
         at = start
         while (number := index.find(at)) < len(index.bases) and index.bases[number] < end:
             # Copied before anything is awaited: meanwhile files go, and batches move in the index.
@@ -62,7 +82,7 @@ class JournalReader:
                 stored
                 for span in spans
                 for stored in await self._read_span(topic_id, span)
-                if stored.base + stored.batch.count > start
+                if stored.base + stored.count > start
             ]
             if found:
                 return found
@@ -92,7 +112,7 @@ class JournalReader:
             behind = place.position + place.size
         return spans
 
-    async def _read_span(self, topic_id: TopicId, span: _Span) -> list[StoredBatch]:
+    async def _read_span(self, topic_id: TopicId, span: _Span) -> list[StoredRecord]:
         start = span[0].position
         file = self._file_at(start)
         length = span[-1].position + span[-1].size - start
@@ -104,15 +124,15 @@ class JournalReader:
         stored = []
         for place in span:
             at = place.position - start
-            batch = _checked_batch(data[at : at + place.size], place.position, topic_id, place.base)
-            if batch is None:
+            record = _checked(data[at : at + place.size], place.position, topic_id, place.base)
+            if record is None:
                 raise Corruption(
                     f"{path} is damaged at position {place.position}: the batch of topic "
                     f"{topic_id} that begins at offset {place.base} cannot be read. Restore the "
                     "file from a copy, or stop the broker and give the bytes up with: "
                     "danube journal quarantine --data-dir DIR"
                 )
-            stored.append(StoredBatch(Offset(place.base), batch))
+            stored.append(record)
         return stored
 
     def _file_at(self, position: int) -> JournalFile:
@@ -127,8 +147,8 @@ class JournalReader:
         return self._journal_files[number].start if number < len(self._journal_files) else inf
 
 
-def _checked_batch(data: bytes, position: int, topic_id: int, base: int) -> Batch | None:
-    """Return the batch if `data` is, as a whole, the frame that was written there."""
+def _checked(data: bytes, position: int, topic_id: int, base: int) -> StoredRecord | None:
+    """Return the record if `data` is, as a whole, the frame that was written there."""
     scan = FrameScan(data, position)
     frame = next(iter(scan), None)
     if frame is None or frame.kind != Kind.BATCH or frame.end != len(data):
@@ -136,4 +156,4 @@ def _checked_batch(data: bytes, position: int, topic_id: int, base: int) -> Batc
     held_topic, held_base, count = BATCH_PLACE.unpack_from(data, frame.start)
     if (held_topic, held_base) != (topic_id, base):
         return None
-    return Batch.from_bytes(data[frame.start + BATCH_HEADER.size :], count)
+    return StoredRecord(Offset(base), count, data[frame.start :])

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     INDEX = 7
     PRODUCERS = 8
     OWNED = 9
+    MIRRORED = 10
 
 
 class FileHeader(Struct, frozen=True, kw_only=True):
@@ -191,8 +192,67 @@ def decode_owned(payload: bytes) -> Iterator[Owned]:
         yield Owned(TopicId(topic_id), epoch, Offset(start), position)
 
 
+_MIRRORED = Layout("<QQQQQQ")
+NOT_WHOLE = 2**64 - 1
+"""In place of a sequence in a MIRRORED record: the copy does not have everything yet."""
+
+
+class Mirrored(Struct, frozen=True, kw_only=True):
+    """What a broker holds of another broker's topic, and what it has promised about the topic."""
+
+    topic_id: TopicId
+    epoch: int
+    start: Offset
+    stream: int
+    """Of the owner that sends it; 0: this broker holds no copy, and only promises."""
+    sequence: int
+    """Everything of that stream up to here is in the journal; NOT_WHOLE if not even its
+    beginning is."""
+    promised: int
+    """Nothing of an earlier epoch is taken any more."""
+
+
+def encode_mirrored(mirrored: Iterable[Mirrored]) -> Iterator[bytes]:
+    """Return the payloads of as many MIRRORED frames as it takes; none for nothing."""
+    entries = [
+        _MIRRORED.pack(m.topic_id, m.epoch, m.start, m.stream, m.sequence, m.promised)
+        for m in mirrored
+    ]
+    per_frame = SNAPSHOT_FRAME_BYTES // _MIRRORED.size
+    for first in range(0, len(entries), per_frame):
+        yield b"".join(entries[first : first + per_frame])
+
+
+WITH_PRODUCERS = 4
+"""Flag of a MIRRORED frame: of one topic, and behind it are all the producers it has."""
+
+
+def encode_whole_copy(mirrored: Mirrored, producers: Iterable[bytes]) -> bytes:
+    """Return a MIRRORED payload for WITH_PRODUCERS."""
+    return b"".join((*encode_mirrored([mirrored]), *producers))
+
+
+def decode_whole_copy(payload: bytes) -> tuple[Mirrored, bytes]:
+    """Read a MIRRORED payload that has WITH_PRODUCERS; return its PRODUCERS payload, too."""
+    (mirrored,) = decode_mirrored(payload[: _MIRRORED.size])
+    return mirrored, payload[_MIRRORED.size :]
+
+
+def decode_mirrored(payload: bytes) -> Iterator[Mirrored]:
+    """Read a MIRRORED payload."""
+    for topic_id, epoch, start, stream, sequence, promised in _MIRRORED.iter_unpack(payload):
+        yield Mirrored(
+            topic_id=TopicId(topic_id),
+            epoch=epoch,
+            start=Offset(start),
+            stream=stream,
+            sequence=sequence,
+            promised=promised,
+        )
+
+
 FIRST_OF_SNAPSHOT, LAST_OF_SNAPSHOT = 1, 2
-"""Flags of the frames of a snapshot: OWNED and PRODUCERS, if there are any, then SNAPSHOT."""
+"""Flags of a snapshot's frames: OWNED, MIRRORED and PRODUCERS, if there are any, then SNAPSHOT."""
 _SNAPSHOT = Layout("<QII")
 _TOPIC_NEXT = Layout("<QQ")
 _TOPICS_PER_FRAME = SNAPSHOT_FRAME_BYTES // _TOPIC_NEXT.size
@@ -206,11 +266,13 @@ class Snapshot(Struct, frozen=True):
     progress: Mapping[SubscriptionId, Progress]
     producers: Mapping[TopicId, Producers] = MappingProxyType({})
     owned: tuple[Owned, ...] = ()
+    mirrored: tuple[Mirrored, ...] = ()
 
 
 def encode_prologue(header: FileHeader, snapshot: Snapshot) -> list[tuple[Kind, int, bytes]]:
     """Return kind, flags and payload of the frames a file begins with."""
     frames = [(Kind.OWNED, 0, payload) for payload in encode_owned(snapshot.owned)]
+    frames += [(Kind.MIRRORED, 0, payload) for payload in encode_mirrored(snapshot.mirrored)]
     frames += [(Kind.PRODUCERS, 0, payload) for payload in encode_producers(snapshot.producers)]
     frames += [(Kind.SNAPSHOT, flags, payload) for flags, payload in encode_snapshot(snapshot)]
     # All of them are one snapshot: a damaged one is noticed whatever part of it is missing.

@@ -147,27 +147,31 @@ class JournalWriter:
 
         `reserve_bytes` is how far beyond the limit of unsynced bytes this record may go.
         """
-        if self.failure is not None:
-            raise Unavailable(str(self.failure))
-        if self._closing:
-            raise Unavailable("the journal is closed; the broker is stopping")
+        self.check(entry.size, reserve_bytes=reserve_bytes)
         if entry.size > PREFIX_BYTES + PAYLOAD_BYTES_MAX:
             raise InvalidRequest(
                 f"a record of {entry.size} bytes exceeds the journal's limit of "
                 f"{PAYLOAD_BYTES_MAX} bytes; send smaller batches"
             )
-        unsynced = self.unsynced_bytes + entry.size
-        if unsynced > self._unsynced_bytes_max + reserve_bytes and self.unsynced_bytes:
-            raise Overloaded(
-                f"{self.unsynced_bytes} bytes wait for the disk, the limit is "
-                f"{self._unsynced_bytes_max} (storage.unsynced_bytes_max); repeat in a moment"
-            )
-        self.unsynced_bytes = unsynced
+        self.unsynced_bytes += entry.size
         self._queue.append(entry)
         self._wakeup.set()
         if entry.durability == "memory":
             entry.told = True
             call_soon(lambda: entry.finished(None))
+
+    def check(self, size: int, *, reserve_bytes: int = 0) -> None:
+        """Raise Overloaded or Unavailable if so many bytes would not be taken in now."""
+        if self.failure is not None:
+            raise Unavailable(str(self.failure))
+        if self._closing:
+            raise Unavailable("the journal is closed; the broker is stopping")
+        unsynced = self.unsynced_bytes + size
+        if unsynced > self._unsynced_bytes_max + reserve_bytes and self.unsynced_bytes:
+            raise Overloaded(
+                f"{self.unsynced_bytes} bytes wait for the disk, the limit is "
+                f"{self._unsynced_bytes_max} (storage.unsynced_bytes_max); repeat in a moment"
+            )
 
     async def run(self) -> None:
         """Write what is queued until closed or cancelled, or until a write fails."""
