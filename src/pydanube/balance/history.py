@@ -79,8 +79,9 @@ class History(Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, moves=(*self.moves, record)[-MOVES_KEPT_MAX:])
 
     def moves_since(self, ms: int) -> list[MoveRecord]:
-        """Return the moves tried after that instant."""
-        return [each for each in self.moves if each.at_ms > ms]
+        """Return the moves tried after that instant, by their time."""
+        recent = [each for each in self.moves if each.at_ms > ms]
+        return sorted(recent, key=lambda each: each.at_ms)  # The clock may have been set back.
 
     def moves_in_the_hour_before(self, now_ms: int) -> list[MoveRecord]:
         """Return what counts for the hourly limit."""
@@ -114,8 +115,13 @@ class History(Struct, frozen=True, kw_only=True):
 
 def restored_history(records: Iterable[MoveRecord]) -> History:
     """Return the history of an earlier leader, so that limits hold across a change of leaders."""
-    moves = tuple(sorted(records, key=lambda each: (each.at_ms, each.number)))
+    moves = tuple(sorted(records, key=lambda each: (each.number, each.at_ms)))
     return History(moves=moves[-MOVES_KEPT_MAX:])
+
+
+def surplus_keys(keys: Iterable[str]) -> list[str]:
+    """Return which records to delete from the metadata; see `metadata.keys.rebalancing_move`."""
+    return sorted(keys)[:-MOVES_KEPT_MAX]
 
 
 def encode_move(record: MoveRecord) -> bytes:

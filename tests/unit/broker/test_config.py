@@ -124,6 +124,7 @@ def test_a_complete_file_of_danube_is_read() -> None:
     assert config.broker.ports.client == 6651
     assert config.bootstrap_namespaces == ("default", "orders")
     assert config.load_manager.rebalancing.blacklist_topics == ("/system/*",)
+    assert config.load_manager.rebalancing.max_moves_per_cycle == 1
     assert config.policies.max_consumers_per_subscription == 4
     assert config.policies.max_publish_rate is None, "0 is unlimited"
     assert config.dispatch.max_unacked_messages == 100
@@ -168,6 +169,31 @@ def test_what_this_version_cannot_do_is_refused_by_name(
 ) -> None:
     with pytest.raises(NotSupported, match=said):
         load_config(MINIMAL, {}, {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("assignment_strategy", "round_robin", "Invalid enum value 'round_robin'"),
+        ("load_report_interval_seconds", 0, "Expected int >= 1"),
+        ("rebalancing.aggressiveness", "brutal", "Invalid enum value 'brutal'"),
+        ("rebalancing.enabled", "yes", "write true or false"),
+        ("rebalancing.check_interval_seconds", 0, "Expected int >= 1"),
+        ("rebalancing.max_moves_per_hour", -1, "Expected int >= 0"),
+        ("rebalancing.max_moves_per_cycle", 0, "Expected int >= 1"),
+        ("rebalancing.cooldown_seconds", 1.5, "Expected int, got float"),
+        ("rebalancing.min_brokers_for_rebalance", 0, "Expected int >= 1"),
+        ("rebalancing.min_topic_age_seconds", -5, "Expected int >= 0"),
+        ("rebalancing.blacklist_topics", ["orders"], "'orders' matches no topic; write a name"),
+        ("rebalancing.max_moves", 3, "did you mean load_manager.rebalancing.max_moves_per_hour?"),
+    ],
+)
+def test_limits_on_moves_that_make_no_sense_are_refused(
+    name: str, value: object, said: str
+) -> None:
+    text = refused(MINIMAL, overrides={f"load_manager.{name}": value})
+    assert said in text
+    assert f"load_manager.{name}" in text
 
 
 @pytest.mark.parametrize(
