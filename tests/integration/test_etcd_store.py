@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pydanube.errors import Conflict, DanubeError, InvalidRequest, NotFound, Unavailable
+from pydanube.errors import Conflict, Corruption, DanubeError, InvalidRequest, NotFound, Unavailable
 from pydanube.metadata.commands import MIB
 from pydanube.metadata.etcd_layout import EtcdLayout
 from pydanube.metadata.etcd_store import EtcdMetadataStore
@@ -291,6 +291,16 @@ async def test_an_etcd_that_is_not_there_is_named(prefix: str) -> None:
     with pytest.raises(Unavailable, match=f"not reached.*{closed}"):
         await EtcdMetadataStore.open(
             client, SystemClock(), EtcdLayout(prefix), identity=b"x", open_seconds=0.0
+        )
+
+
+async def test_an_etcd_without_the_cluster_is_refused_unless_one_is_to_be_founded(
+    prefix: str,
+) -> None:
+    client = EtcdClient([shared_etcd().url], Http2Channel)
+    with pytest.raises(Corruption, match="was emptied"):
+        await EtcdMetadataStore.open(
+            client, SystemClock(), EtcdLayout(prefix), identity=b"x", founds=False
         )
 
 

@@ -99,7 +99,9 @@ class _Serving(Struct, frozen=True, kw_only=True):
     """What exists between recovery and the end."""
 
     broker_id: BrokerId
+    opened: OpenMetadata
     metadata: BrokerStore
+    """The store of `opened`."""
     storage: Storage
     topics: TopicManager
     registration: Registration
@@ -175,7 +177,7 @@ class Broker:
 
     async def _give_up(self, metadata: OpenMetadata | None) -> None:
         if metadata is not None:
-            await metadata.store.close()
+            await metadata.close()
         await self._storage_tasks.close()
 
     async def _serve(
@@ -208,6 +210,7 @@ class Broker:
         registration = Registration(topics, schemas, clock)
         self._serving = _Serving(
             broker_id=metadata.broker,
+            opened=metadata,
             metadata=metadata.store,
             storage=storage,
             topics=topics,
@@ -243,7 +246,7 @@ class Broker:
     def _clustering(
         self, metadata: OpenMetadata, segments: MetadataSegmentCatalog, urls: Urls
     ) -> Clustering | None:
-        if metadata.raft is None:
+        if metadata.sharing is None:
             return None
         config, clock = self._config, self._machine.clock
         return Clustering(
@@ -256,10 +259,10 @@ class Broker:
                     connect_url=urls.client.connect_url,
                     admin_url=urls.admin,
                     metrics_url=urls.metrics,
-                    raft_address=metadata.raft.node_info().address,
+                    raft_address=metadata.sharing.peer_address,
                     started_ms=clock.now_ms(),
                 ),
-                leadership=metadata.raft,
+                leadership=metadata.sharing.leadership,
                 terms=LeaseTerms(ttl_ms=config.cluster.lease_ms),
                 clock=clock,
                 tasks=self._tasks,
@@ -326,6 +329,8 @@ class Broker:
             return []
         storage = self._serving.storage
         notes = []
+        if self._serving.opened.note is not None:
+            notes.append(self._serving.opened.note)
         if storage.store_failure is not None:
             notes.append(f"the segment store takes nothing: {storage.store_failure}")
         failing = storage.failing_exports()
@@ -369,7 +374,7 @@ class Broker:
         await self._tasks.close()
         if self._serving is not None:
             await self._serving.storage.close()
-            await self._serving.metadata.close()
+            await self._serving.opened.close()
             self._serving = None
         self._parsing_threads.stop()
         self._validation_threads.stop()

@@ -117,12 +117,54 @@ class Listeners(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None if port is None else Address(self.prometheus_host or self.host, port)
 
 
+class EtcdConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where etcd is, for `meta_store.backend: etcd`. PyDanube's own section."""
+
+    endpoints: Annotated[
+        tuple[str, ...],
+        Meta(description="URLs of its servers; each is tried when the one before fails."),
+    ] = ("http://127.0.0.1:2379",)
+    prefix: Annotated[
+        str | None,
+        Meta(description="Everything lies below it; by default `/pydanube/` and the cluster name."),
+    ] = None
+    ca_file: Annotated[
+        str | None, Meta(description="Certificates to trust, PEM; by default the system's.")
+    ] = None
+    cert_file: Annotated[str | None, Meta(description="Certificate of this broker, PEM.")] = None
+    key_file: Annotated[str | None, Meta(description="Its private key, PEM.")] = None
+
+    def __post_init__(self) -> None:
+        if not self.endpoints:
+            raise InvalidConfig("meta_store.etcd.endpoints names no server")
+        for endpoint in self.endpoints:
+            if not endpoint.startswith(("http://", "https://")):
+                raise InvalidConfig(
+                    f"meta_store.etcd.endpoints: {endpoint} is no URL such as http://127.0.0.1:2379"
+                )
+        if (self.cert_file is None) != (self.key_file is None):
+            raise InvalidConfig(
+                "meta_store.etcd.cert_file and meta_store.etcd.key_file belong together"
+            )
+
+
 class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where namespaces, topics, subscriptions and policies are kept."""
 
-    data_dir: Annotated[str, Meta(min_length=1, description="Directory of the metadata log.")] = (
-        "./danube-data/raft"
-    )
+    backend: Annotated[
+        Literal["raft", "etcd"],
+        Meta(
+            description="`raft`: by the brokers themselves; `etcd`: in an etcd, for all brokers "
+            "of a cluster. PyDanube's own key."
+        ),
+    ] = "raft"
+    data_dir: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Directory of the metadata log; with etcd, of the broker's number.",
+        ),
+    ] = "./danube-data/raft"
     seed_nodes: Annotated[
         tuple[str, ...],
         Meta(
@@ -137,6 +179,14 @@ class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "PyDanube's own key."
         ),
     ] = False
+    etcd: EtcdConfig = EtcdConfig()
+
+    def __post_init__(self) -> None:
+        if self.backend == "etcd" and (self.seed_nodes or self.join):
+            raise InvalidConfig(
+                "meta_store.seed_nodes and meta_store.join are for backend: raft; brokers on etcd "
+                "find each other there"
+            )
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -229,7 +279,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def is_clustered(self) -> bool:
         """Whether there may be other brokers."""
-        return bool(self.meta_store.seed_nodes) or self.meta_store.join
+        meta_store = self.meta_store
+        return meta_store.backend == "etcd" or bool(meta_store.seed_nodes) or meta_store.join
 
     def _elections_wait_for_heartbeats(self) -> None:
         if self.cluster.election_ms < 2 * self.cluster.heartbeat_ms:

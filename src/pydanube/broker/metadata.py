@@ -1,5 +1,6 @@
 """Opens the metadata that a configuration asks for, and knows who this broker is in it."""
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -7,8 +8,13 @@ from msgspec import Struct
 
 from pydanube.broker.addresses import Address
 from pydanube.broker.config import BrokerConfig
+from pydanube.broker.etcd_metadata import open_etcd
 from pydanube.broker.identity import broker_identity
+from pydanube.cluster.election import KeyElection
+from pydanube.cluster.leader import Leadership
+from pydanube.cluster.membership import LeaseTerms
 from pydanube.errors import DanubeError
+from pydanube.metadata.etcd_store import EtcdMetadataStore
 from pydanube.metadata.local_store import LocalMetadataStore
 from pydanube.metadata.node import NodeSettings
 from pydanube.metadata.raft.settings import RaftSettings
@@ -17,10 +23,12 @@ from pydanube.metadata.store import MetadataStore
 from pydanube.metadata.transport import Connect
 from pydanube.model.ids import BrokerId
 from pydanube.observability.logging import get_logger
+from pydanube.runtime.files import FileLock
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import Engine, HandlerTable
 
+STOP_GRACE_SECONDS = 0.5
 _TICKS_PER_HEARTBEAT = 4
 
 _log = get_logger(__name__)
@@ -41,13 +49,43 @@ class Peers(Struct, frozen=True, kw_only=True):
     connect: Connect
 
 
+class Sharing(Struct, frozen=True, kw_only=True):
+    """What a broker has that shares its metadata with others."""
+
+    leadership: Leadership
+    peer_address: str
+    """Where other brokers reach this one."""
+    end: Callable[[], Awaitable[None]]
+    """Give up what only this broker holds, before the store is closed."""
+
+
 class OpenMetadata(Struct, frozen=True, kw_only=True):
     """The store, and this broker's number in it."""
 
     store: BrokerStore
     broker: BrokerId
+    sharing: Sharing | None = None
+    """None for a broker that stands alone."""
     raft: RaftStore | None = None
     """The same store, if it is shared by Raft."""
+    etcd: EtcdMetadataStore | None = None
+    """The same store, if it is in etcd."""
+    lock: FileLock | None = None
+
+    @property
+    def note(self) -> str | None:
+        """What an operator should see to, though reads go on."""
+        return self.etcd.trouble if self.etcd is not None else None
+
+    async def close(self) -> None:
+        """Leave what is shared, and release the store."""
+        try:
+            if self.sharing is not None:
+                await self.sharing.end()
+        finally:
+            await self.store.close()
+            if self.lock is not None:
+                await self.lock.release()
 
 
 async def open_metadata(
@@ -67,6 +105,8 @@ async def open_metadata(
     if not config.is_clustered:
         store = await LocalMetadataStore.open(machine.files, machine.clock, tasks, directory)
         return OpenMetadata(store=store, broker=await broker_identity(machine, directory))
+    if config.meta_store.backend == "etcd":
+        return await _share_by_etcd(config, machine, peers, table, broker_url)
     address = config.broker.raft_address
     raft = await RaftStore.open(
         machine,
@@ -90,7 +130,56 @@ async def open_metadata(
     except BaseException:
         await raft.close()
         raise
-    return OpenMetadata(store=raft, broker=BrokerId(raft.node), raft=raft)
+    sharing = Sharing(leadership=raft, peer_address=raft.node_info().address, end=_nothing_to_end)
+    return OpenMetadata(store=raft, broker=BrokerId(raft.node), sharing=sharing, raft=raft)
+
+
+async def _nothing_to_end() -> None:
+    """A Raft node hands over when it is closed."""
+
+
+async def _share_by_etcd(
+    config: BrokerConfig,
+    machine: Machine,
+    peers: Peers,
+    table: HandlerTable,
+    broker_url: str,
+) -> OpenMetadata:
+    place = await open_etcd(config, machine)
+    try:
+        broker = await broker_identity(machine, config.meta_store.data_dir)
+        address = config.broker.raft_address
+        server = await peers.engine.serve(table, address.host, address.port)
+    except BaseException:
+        await place.store.close()
+        await place.lock.release()
+        raise
+    terms = LeaseTerms(ttl_ms=config.cluster.lease_ms)
+    election = KeyElection(place.store, machine.clock, broker, terms)
+    standing = TaskScope(_report)
+    standing.start(election.run(), "election of a leader")
+
+    async def end() -> None:
+        await standing.close()
+        await election.resign()
+        await server.stop(STOP_GRACE_SECONDS)
+
+    listening = Address(address.host, server.port)
+    return OpenMetadata(
+        store=place.store,
+        broker=broker,
+        sharing=Sharing(
+            leadership=election,
+            peer_address=advertised_raft_address(listening, broker_url),
+            end=end,
+        ),
+        etcd=place.store,
+        lock=place.lock,
+    )
+
+
+def _report(name: str, error: BaseException) -> None:
+    _log.error("a task failed", error=error, task=name)
 
 
 def advertised_raft_address(address: Address, broker_url: str) -> str:

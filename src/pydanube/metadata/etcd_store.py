@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from heapq import heappop, heappush
 from itertools import groupby
 from typing import Self
 
 from typing_extensions import override
 
-from pydanube.errors import Conflict, DanubeError, Overloaded, Unavailable
+from pydanube.errors import Conflict, Corruption, DanubeError, Overloaded, Unavailable
 from pydanube.metadata.commands import (
     GrantLease,
     NextId,
@@ -79,18 +79,20 @@ class EtcdMetadataStore(MetadataStore):
         layout: EtcdLayout,
         *,
         identity: bytes,
+        founds: bool = True,
         watch_limits: WatchLimits | None = None,
         open_seconds: float = OPEN_SECONDS,
     ) -> Self:
         """Read everything and follow; `identity` names a cluster that is new, and no other.
 
-        Unavailable if etcd is not reached in that time.
+        Unavailable if etcd is not reached in that time, Corruption if it holds no cluster and
+        none is to be founded.
         """
         store = cls(client, clock, layout, watch_limits or WatchLimits())
         deadline_ms = clock.monotonic_ms() + int(open_seconds * 1000)
         while True:
             try:
-                await store._begin(identity)
+                await store._begin(identity if founds else None)
                 break
             except Unavailable as error:
                 if clock.monotonic_ms() >= deadline_ms:
@@ -105,13 +107,16 @@ class EtcdMetadataStore(MetadataStore):
         store._following.start(store._follow(), "metadata from etcd")
         return store
 
-    async def _begin(self, identity: bytes) -> None:
+    async def _begin(self, identity: bytes | None) -> None:
         key = self._layout.identity
-        with suppress(Conflict):
+        if identity is not None:
             await self._client.transact([(key, 0)], [Write(key, identity)])
         found, _ = await self._client.read(key)
         if found is None:
-            raise Unavailable("etcd does not show what was written to it")
+            raise Corruption(
+                f"etcd has no {key.decode()}, so that it is not the one that holds this broker's "
+                "cluster, or was emptied: restore it, or give the broker an empty data directory"
+            )
         self._identity = found.value
         await self._read_all()
         self._watches = Watches(self._mirror.revision, self._limits)
@@ -124,9 +129,9 @@ class EtcdMetadataStore(MetadataStore):
     # What brokers and operators ask.
 
     @property
-    def identity(self) -> str:
+    def identity(self) -> bytes:
         """What names this cluster in etcd, and no other."""
-        return self._identity.decode(errors="replace")
+        return self._identity
 
     @property
     def failure(self) -> Unavailable | None:

@@ -12,6 +12,8 @@ from pydanube.model.names import namespace_of
 
 CLUSTERS = "/cluster/"
 CLUSTER_LEADER = "/cluster/leader"
+CLUSTER_ELECTION = "/cluster/election"
+"""Held by the leader where the store has none of its own."""
 REGISTRATIONS = "/cluster/register/"
 UNASSIGNED_TOPICS = "/cluster/unassigned/"
 BROKERS = "/cluster/brokers/"
