@@ -194,11 +194,21 @@ class Ownership(Placement):
         if name in self._busy:
             work.close()
             return
-        self._tasks.start(self._alone(name, work), f"ownership of {name}")
+        # Claimed at once: before the task has its first turn, somebody else may look.
+        self._tasks.start(self._carry_out(name, work, self._claim(name)), f"ownership of {name}")
 
     async def _alone(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Do something with a topic while nothing else happens to it."""
-        over = self._busy[name] = asyncio.get_running_loop().create_future()
+        await self._carry_out(name, work, self._claim(name))
+
+    def _claim(self, name: str) -> asyncio.Future[None]:
+        assert name not in self._busy, f"something happens to {name} already"
+        self._busy[name] = asyncio.get_running_loop().create_future()
+        return self._busy[name]
+
+    async def _carry_out(
+        self, name: str, work: Coroutine[Any, Any, None], over: asyncio.Future[None]
+    ) -> None:
         try:
             async with self._slots:
                 await work
