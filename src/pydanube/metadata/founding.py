@@ -10,7 +10,7 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.wire.calls import CallRefused
 
-POLL_SECONDS = 2.0
+POLL_SECONDS = 0.5
 CALL_SECONDS = 3.0
 
 _log = get_logger(__name__)

@@ -1,0 +1,144 @@
+"""Several brokers inside the test that form a cluster: real engine, real files, free ports."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydanube.broker.clustering import Clustering
+from pydanube.broker.config import standalone_config
+from pydanube.broker.server import BrokerServer
+from pydanube.cluster.planning import ask_for
+from pydanube.model.ids import BrokerId
+from pydanube.topics.manager import TopicManager
+from tests.support.broker_process import free_ports
+from tests.support.raw_client import RawClient
+
+WAIT_SECONDS_MAX = 30.0
+
+
+class ClusterBroker:
+    """One broker of a cluster, started and stopped over one directory."""
+
+    def __init__(self, directory: Path, settings: dict[str, Any]) -> None:
+        self.directory = directory
+        self.settings = settings
+        self._server: BrokerServer | None = None
+
+    @property
+    def server(self) -> BrokerServer:
+        assert self._server is not None, "the broker is not running"
+        return self._server
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.client_port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://127.0.0.1:{self.server.admin_port}"
+
+    @property
+    def _serving(self) -> Any:
+        serving = self.server._broker._serving  # No user needs this door; a test does.
+        assert serving is not None
+        return serving
+
+    @property
+    def id(self) -> BrokerId:
+        broker: BrokerId = self._serving.broker_id
+        return broker
+
+    @property
+    def topics(self) -> TopicManager:
+        topics: TopicManager = self._serving.topics
+        return topics
+
+    @property
+    def clustering(self) -> Clustering:
+        clustering: Clustering = self._serving.clustering
+        return clustering
+
+    @property
+    def store(self) -> Any:
+        return self._serving.metadata
+
+    async def start(self) -> None:
+        config = standalone_config(str(self.directory), overrides=self.settings)
+        self._server = await BrokerServer.start(config)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.stop()
+
+
+class BrokerCluster:
+    """Brokers that know each other. Segments lie in one directory that all of them read."""
+
+    def __init__(self, directory: Path, count: int, settings: dict[str, Any] | None = None) -> None:
+        ports = free_ports(count)
+        shared = {
+            "cluster_name": "TEST",
+            **{f"broker.ports.{name}": 0 for name in ("client", "admin", "prometheus")},
+            "meta_store.seed_nodes": [f"127.0.0.1:{port}" for port in ports],
+            "storage.mode": "shared_fs",
+            "storage.durable.root": str(directory / "shared"),
+            **(settings or {}),
+        }
+        self.brokers = [
+            ClusterBroker(directory / f"broker-{port}", {**shared, "broker.ports.raft": port})
+            for port in ports
+        ]
+        self._clients: list[RawClient] = []
+
+    async def start(self) -> None:
+        await asyncio.gather(*(broker.start() for broker in self.brokers))
+        count = len(self.brokers)
+        await self.until(
+            lambda: all(
+                len(each.clustering.directory.view.brokers) == count for each in self.brokers
+            )
+        )
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+        await asyncio.gather(*(broker.stop() for broker in self.brokers))
+
+    def client(self, broker: ClusterBroker) -> RawClient:
+        """Return a client that talks to one broker alone."""
+        client = RawClient(broker.url, broker.admin_url)
+        self._clients.append(client)
+        return client
+
+    def owner(self, topic: str) -> ClusterBroker | None:
+        """Return the broker that serves a topic now."""
+        serving = [
+            each for each in self.brokers if each.is_running and each.topics.find(topic) is not None
+        ]
+        assert len(serving) <= 1, f"{topic} is served by {len(serving)} brokers"
+        return serving[0] if serving else None
+
+    async def owned(self, topic: str) -> ClusterBroker:
+        """Wait until a topic is served, and return by whom."""
+        await self.until(lambda: self.owner(topic) is not None)
+        owner = self.owner(topic)
+        assert owner is not None
+        return owner
+
+    async def move(self, topic: str, to: ClusterBroker) -> None:
+        """Ask the owner to hand a topic over, and wait until the other one serves it."""
+        step = ask_for(to.clustering.directory.read(), topic, "unload", 0, to=to.id)
+        await to.store.transact(step.conditions, step.operations)
+        await self.until(lambda: self.owner(topic) is to)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for something that no call tells."""
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while not is_so():
+                await asyncio.sleep(0.01)
