@@ -422,6 +422,11 @@ class TopicLog:
         """What lies below is in segments."""
         return Offset(self._index.exported)
 
+    @property
+    def unexported_start(self) -> Offset:
+        """Where the journal begins to be needed: all below is in segments, or never was here."""
+        return Offset(max(self._index.exported, self._index.first_offset))
+
     async def read_records(self, start: Offset, bytes_max: int) -> list[StoredRecord]:
         """Return journaled batches from an offset on as they were journaled, durable or not.
 

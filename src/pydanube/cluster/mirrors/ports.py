@@ -23,6 +23,9 @@ class ReplicaSets(Protocol):
     def candidates(self, topic: str, excluded: Collection[BrokerId]) -> Sequence[BrokerId]:
         """Return the brokers that could keep a copy of a topic, the best one first."""
 
+    def name_of(self, topic_id: TopicId) -> str | None:
+        """Return the name of a topic; None if there is none of that id, or not yet."""
+
     async def record(self, topic: str, epoch: int, members: Sequence[BrokerId]) -> None:
         """Record durably that these brokers, the owner first, hold what the topic acknowledges.
 

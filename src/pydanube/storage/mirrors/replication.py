@@ -58,7 +58,11 @@ class Replication:
         self._advance()
 
     def has(self, mirror: BrokerId, position: int) -> None:
-        """Take in what a mirror says it has synced; it may have lost what it had before."""
+        """Take in what a mirror has synced by now; answers may come in any order."""
+        self.begins(mirror, max(position, self.position(mirror)))
+
+    def begins(self, mirror: BrokerId, position: int) -> None:
+        """Take in what a mirror has that was asked anew; it may have lost what it had before."""
         assert position <= self.last, "nobody has what was never sent"
         self._positions[mirror] = position
         self._advance()
@@ -84,11 +88,10 @@ class Replication:
     def end_change(self, *, recorded: bool) -> None:
         """Go on with the next set alone, or with the set of before if it surely was not recorded.
 
-        While it is not known which, the change goes on.
+        While it is not known which, the change goes on. A set is recorded once it is covered.
         """
         assert self.next_members is not None, "a change is under way"
         if recorded:
-            assert self.is_covered, "what was acknowledged stays on a majority"
             self.members = self.next_members
         self.next_members = None
         self._advance()

@@ -141,12 +141,23 @@ class TopicStream:
 
     # What the mirrors' side calls.
 
+    def keeps_for(self, mirror: BrokerId) -> bool:
+        """Tell whether records are kept for a mirror."""
+        return mirror in self._kept_for
+
     def keep_for(self, mirror: BrokerId, position: int) -> bool:
         """Keep what follows a position until the mirror has it; False if it is gone already."""
         if position < self._before:
             return False
         self._kept_for[mirror] = position
         return True
+
+    def begins(self, mirror: BrokerId, position: int) -> bool:
+        """Take in what a mirror has that was asked anew; tell whether what follows is here."""
+        self.replication.begins(mirror, position)
+        kept = self.keep_for(mirror, position)
+        self._moved()
+        return kept
 
     def let_go(self, mirror: BrokerId) -> None:
         """Keep nothing for a mirror any more."""
@@ -167,7 +178,7 @@ class TopicStream:
         """Take in what a mirror says it has synced."""
         self.replication.has(mirror, position)
         if mirror in self._kept_for:
-            self._kept_for[mirror] = position
+            self._kept_for[mirror] = max(position, self._kept_for[mirror])
         self._moved()
 
     def set_changed(self) -> None:
