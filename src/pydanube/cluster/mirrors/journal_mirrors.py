@@ -57,7 +57,7 @@ class JournalMirrors(Mirrors):
         self._tasks = TaskScope(tasks.report)
         self._peers = Peers(cluster, own, connect, sets)
         self._service = MirrorService(cluster, own, storage.mirrors, catalog.frontier)
-        self._reader = TailReader(own, storage.mirrors, self._peers)
+        self._reader = TailReader(own, storage.mirrors, self._peers, tasks.report)
         self._links: dict[BrokerId, Link] = {}
         self._topics: dict[TopicId, ReplicatedTopic] = {}
         self._waiting = WaitingBytes(settings.unacknowledged_bytes_max, settings.backlog_bytes_max)

@@ -12,6 +12,7 @@ from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.batch import Batch
 from pydanube.model.ids import BrokerId, Offset, SubscriptionId, TopicId
 from pydanube.model.progress import Progress
+from pydanube.runtime.tasks import Failed, TaskScope
 from pydanube.storage.errors import Fenced
 from pydanube.storage.journal.producers import LastBatch
 from pydanube.storage.journal.reader import StoredBatch
@@ -25,7 +26,8 @@ _FETCH_BYTES = 2 * 1024 * 1024
 class TailReader:
     """Asks journals what they hold, the own one without a call."""
 
-    def __init__(self, own: BrokerId, logs: MirrorLogs, peers: Peers) -> None:
+    def __init__(self, own: BrokerId, logs: MirrorLogs, peers: Peers, report: Failed) -> None:
+        self.report = report
         self._own = own
         self._logs = logs
         self._peers = peers
@@ -103,32 +105,37 @@ async def recover_tail(
     subscriptions: Collection[SubscriptionId],
 ) -> FoundTail:
     """Fence members of a set until enough of them have answered; return the best copy."""
-    asking = {
-        asyncio.ensure_future(reader.fence(member, topic_id, new_epoch, subscriptions)): member
-        for member in members
-    }
     found: dict[BrokerId, FencedPeer] = {}
-    missing: dict[BrokerId, str] = {}
+    missing: dict[BrokerId, DanubeError] = {}
+    answers: dict[BrokerId, Answer] = {}
+    told = asyncio.Event()
+
+    async def ask(member: BrokerId) -> None:
+        try:
+            found[member] = await reader.fence(member, topic_id, new_epoch, subscriptions)
+            answers[member] = _answer(member, found[member])
+        except DanubeError as error:
+            missing[member] = error
+        finally:
+            told.set()
+
+    scope = TaskScope(reader.report)
     try:
-        while asking:
-            done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-            for each in [each for each in asking if each in done]:
-                member = asking.pop(each)
-                try:
-                    found[member] = each.result()
-                except Fenced:
-                    raise
-                except DanubeError as error:
-                    missing[member] = str(error)
-            answers = {member: _answer(member, each) for member, each in found.items()}
+        for member in members:
+            scope.start(ask(member), f"ask broker {member} about {topic}")
+        while True:
+            await told.wait()
+            told.clear()
+            for error in missing.values():
+                if isinstance(error, Fenced):
+                    raise error
             best = choose_answer(set_epoch, members, answers)
             if best is not None:
                 return FoundTail(reader, best.broker, topic_id, found[best.broker])
+            if len(found) + len(missing) == len(members):
+                raise _too_few(topic, set_epoch, members, answers, missing)
     finally:
-        for each in asking:
-            each.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-    raise _too_few(topic, set_epoch, members, answers, missing)
+        await scope.close()
 
 
 def _answer(broker: BrokerId, found: FencedPeer) -> Answer:
@@ -147,7 +154,7 @@ def _too_few(
     set_epoch: int,
     members: Sequence[BrokerId],
     answers: Mapping[BrokerId, Answer],
-    missing: Mapping[BrokerId, str],
+    missing: Mapping[BrokerId, DanubeError],
 ) -> Unavailable:
     lost = [
         broker
