@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from pydanube.schemas.format import Schema, SchemaTools
 from pydanube.spark.source.planning import TopicState
 from pydanube.spark.source.rows import Place
 from pydanube.tables.columns import columns_of
+from pydanube.tables.crew import Crew
 from pydanube.tables.errors import CommitOutcomeUnknown
-from pydanube.tables.exporter import Exporter, ExportRules
+from pydanube.tables.exporter import Exporter
 from pydanube.tables.lake import Commit, LakeSnapshot, LakeTable
 from pydanube.tables.lake_types import lake_type
 from pydanube.tables.partitioning import PartitionField
+from pydanube.tables.ranges import ExportRules, TableTools
 from pydanube.tables.state import Position, Span
 
 MESSAGES = pa.schema(
@@ -176,6 +179,35 @@ class Lake:
         return snapshot.positions
 
 
+class MemoryToolbox:
+    """Tools over a topic in memory; each opening loads tables through connections of its own."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        topic: MemoryTopic,
+        schemas: SchemaShelf,
+        table: LakeTable | None = None,
+        dead: LakeTable | None = None,
+    ) -> None:
+        self._lake = lake
+        self._topic = topic
+        self._schemas = schemas
+        self._table = table
+        self._dead = dead
+
+    @contextmanager
+    def open(self) -> Iterator[TableTools]:
+        yield TableTools(
+            source=self._topic,
+            main=self._table or self._lake.table(),
+            dead=self._dead or self._lake.table("orders__dlq"),
+            schemas=self._schemas,
+            clock=SystemClock(),
+            randomness=SystemRandomness(),
+        )
+
+
 def exporter(
     lake: Lake,
     topic: MemoryTopic,
@@ -183,17 +215,12 @@ def exporter(
     *,
     table: LakeTable | None = None,
     dead: LakeTable | None = None,
+    crew: Crew | None = None,
     **rules: Any,
 ) -> Exporter:
-    return Exporter(
-        topic,
-        table or lake.table(),
-        dead or lake.table("orders__dlq"),
-        schemas,
-        ExportRules(**rules),
-        SystemClock(),
-        SystemRandomness(),
-    )
+    toolbox = MemoryToolbox(lake, topic, schemas, table, dead)
+    with toolbox.open() as tools:
+        return Exporter(tools, ExportRules(**rules), crew, toolbox)
 
 
 def export_all(running: Exporter) -> int:

@@ -13,67 +13,25 @@ first, and what is among them is left out of the table.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Literal, Protocol
+from collections.abc import Mapping
+from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from pydanube.errors import Unavailable
-from pydanube.runtime.clock import Clock
-from pydanube.runtime.randomness import Randomness
 from pydanube.spark.source.planning import Limits, TopicState
-from pydanube.spark.source.rows import Place
 from pydanube.tables.columns import DEAD_LETTERS, ENVELOPE, Columns
-from pydanube.tables.errors import BadMessage, CommitOutcomeUnknown, TableOfAnotherTopic
-from pydanube.tables.lake import Commit, DataFile, LakeSnapshot, LakeTable
-from pydanube.tables.messages import Schemas, raw_rows, sort_messages, stamped
+from pydanube.tables.crew import Crew, Toolbox
+from pydanube.tables.errors import CommitOutcomeUnknown, TableOfAnotherTopic
+from pydanube.tables.exporting_pieces import plan_tasks, write_pieces
+from pydanube.tables.lake import Commit, DataFile, LakeSnapshot, LakeTable, Upsert
+from pydanube.tables.ranges import ExportRules, RangeWriter, TableTools
 from pydanube.tables.state import Span, advanced, encode_positions, plan_spans
-from pydanube.tables.upserts import UpsertRows
 
 _log = logging.getLogger("pydanube.tables")
 
-FILE_BYTES = 32 * 1024 * 1024
 LOST_RACES_MAX = 1_000
-
-OnBadMessage = Literal["dlq", "fail", "skip"]
-
-
-class TopicSource(Protocol):
-    """Where messages come from."""
-
-    @property
-    def topic(self) -> str:
-        """The base name."""
-
-    def states(self) -> Mapping[str, TopicState]:
-        """Return what there is now, by physical topic."""
-
-    def read(self, name: str, span: Span) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Read a span, all of it, in order; each batch with the offset of its first row."""
-
-
-class TableSchemas(Schemas, Protocol):
-    """The schemas of a topic's messages."""
-
-    def refresh(self) -> None:
-        """Look anew what messages without a schema of their own are decoded by."""
-
-    def columns(self) -> pa.Schema:
-        """Return the columns of a new table."""
-
-
-class ExportRules(Struct, frozen=True, kw_only=True):
-    """How one topic goes into its table."""
-
-    starts: Mapping[str, int] = {}
-    """Where physical topics enter, if not at their beginning."""
-    on_bad_message: OnBadMessage = "dlq"
-    upsert_key: tuple[str, ...] = ()
-    """Columns of the key; none: rows are appended."""
-    limits: Limits = Limits(bytes=128 * 1024 * 1024)
-    """What one commit holds, about."""
 
 
 class Exported(Struct, frozen=True, kw_only=True):
@@ -87,53 +45,72 @@ class Exported(Struct, frozen=True, kw_only=True):
     dead: int
     skipped: int
     spans: Mapping[str, Span]
+    pieces: int = 0
+    """Into how many the range was cut for workers; 0: it was written here."""
 
 
 class Exporter:
-    """Brings one topic into one table. Blocks; one thread at a time."""
+    """Brings one topic into one table. Blocks; one thread at a time.
+
+    With a crew, ranges of its size are written by its workers, and committed here. Tables with a
+    key are always written here: a commit of theirs is small.
+    """
 
     def __init__(
         self,
-        source: TopicSource,
-        table: LakeTable,
-        dead_table: LakeTable,
-        schemas: TableSchemas,
+        tools: TableTools,
         rules: ExportRules,
-        clock: Clock,
-        randomness: Randomness,
+        crew: Crew | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
-        self._source = source
-        self._table = table
-        self._dead_table = dead_table
-        self._schemas = schemas
+        self._tools = tools
         self._rules = rules
-        self._clock = clock
-        self._randomness = randomness
+        self._crew = None if rules.upsert_key else crew
+        self._toolbox = toolbox
 
     def export(self) -> Exported | None:
         """Commit what the topic has and the table lacks, up to the limits; None: nothing."""
         for _ in range(LOST_RACES_MAX):
             snapshot = self._load()
-            topics = self._source.states()
-            spans = plan_spans(snapshot.positions, topics, self._rules.starts, self._rules.limits)
+            topics = self._tools.source.states()
+            spans, crew = self._plan(snapshot, topics)
             if not spans:
                 return None
-            self._schemas.refresh()
-            done = _Attempt(self, snapshot, spans).run()
+            self._tools.schemas.refresh()
+            attempt = _Attempt(self._tools, self._rules, snapshot, spans)
+            if crew is not None and self._toolbox is not None:
+                sizes = {name: topic.row_bytes for name, topic in topics.items()}
+                done = attempt.run_by(crew, self._toolbox, sizes)
+            else:
+                done = attempt.run()
             if done is not None:
                 return done
         raise Unavailable(
-            f"table {self._table.name}: {LOST_RACES_MAX} commits in a row lost their race; "
+            f"table {self._tools.main.name}: {LOST_RACES_MAX} commits in a row lost their race; "
             "run fewer exporters of this topic"
         )
 
+    def _plan(
+        self, snapshot: LakeSnapshot, topics: Mapping[str, TopicState]
+    ) -> tuple[dict[str, Span], Crew | None]:
+        """Choose the next range, and who writes it."""
+        rules = self._rules
+        if self._crew is not None:
+            limits = Limits(bytes=self._crew.commit_bytes)
+            spans = plan_spans(snapshot.positions, topics, rules.starts, limits)
+            size = sum(span.rows * topics[name].row_bytes for name, span in spans.items())
+            if self._crew.takes(size):
+                return spans, self._crew
+        return plan_spans(snapshot.positions, topics, rules.starts, rules.limits), None
+
     def _load(self) -> LakeSnapshot:
-        snapshot = self._table.load()
+        table = self._tools.main
+        snapshot = table.load()
         if snapshot is None:
-            self._table.create(self._schemas.columns())
-            snapshot = self._table.load()
+            table.create(self._tools.schemas.columns())
+            snapshot = table.load()
         if snapshot is None:
-            raise Unavailable(f"table {self._table.name} was created and is not there; try again")
+            raise Unavailable(f"table {table.name} was created and is not there; try again")
         return snapshot
 
 
@@ -141,144 +118,100 @@ class _Attempt:
     """One range, one try."""
 
     def __init__(
-        self, exporter: Exporter, snapshot: LakeSnapshot, spans: Mapping[str, Span]
+        self,
+        tools: TableTools,
+        rules: ExportRules,
+        snapshot: LakeSnapshot,
+        spans: Mapping[str, Span],
     ) -> None:
-        self._exporter = exporter
-        self._rules = exporter._rules
+        self._tools = tools
+        self._rules = rules
         self._snapshot = snapshot
         self._spans = spans
-        self._id = f"{exporter._randomness.below(2**128):032x}"
+        self._id = f"{tools.randomness.below(2**128):032x}"
         self._columns = Columns(snapshot.columns)
         for each in ENVELOPE:
             misfit = self._columns.admit(each.name, each.type)
             if misfit is not None:
                 raise TableOfAnotherTopic(
-                    f"table {exporter._table.name} cannot hold messages: {misfit}. Name another "
+                    f"table {tools.main.name} cannot hold messages: {misfit}. Name another "
                     "table, or let it be created"
                 )
         self._files: list[DataFile] = []
         self._files_are_own = True
         """Whether the files are in no commit for certain."""
-        self._dead_snapshot: LakeSnapshot | None = None
-        self._rows = self._bytes = self._skipped = 0
 
     def run(self) -> Exported | None:
-        """Commit the range; None: somebody else was faster, or nobody knows."""
+        """Write the range here and commit it; None: somebody else was faster, or nobody knows."""
+        writer = RangeWriter(
+            self._tools, self._rules, self._snapshot, self._spans, self._columns, self._id
+        )
         try:
-            dead = self._write()
-            committed = self._commit_dead_letters(dead) and self._commit_rows()
+            self._files = writer.files
+            dead = writer.write()
+            upsert = None if writer.upsert is None else writer.upsert.reduced(self._columns)
+            committed = self._set_aside(writer, dead) and self._commit_rows(upsert)
+        finally:
+            if self._files_are_own:
+                self._snapshot.delete(self._files)
+        rows = writer.rows if upsert is None else len(upsert.rows)
+        return self._exported(rows, writer.bytes, len(dead), writer.skipped) if committed else None
+
+    def run_by(self, crew: Crew, toolbox: Toolbox, row_bytes: Mapping[str, int]) -> Exported | None:
+        """Have the range written by a crew, and commit it."""
+        dead_snapshot = self._dead_letters() if self._rules.on_bad_message == "dlq" else None
+        tasks = plan_tasks(crew, self._rules, self._spans, row_bytes, self._columns, self._id)
+        written = write_pieces(crew, toolbox, tasks, self._columns)
+        self._files = written.files
+        committed = False
+        try:
+            committed = self._commit_dead(dead_snapshot, written.dead_files) and self._commit_rows()
         finally:
             if self._files_are_own:
                 self._snapshot.delete(self._files)
         if not committed:
             return None
+        done = self._exported(written.rows, written.bytes, written.dead, written.skipped)
+        return structs.replace(done, pieces=len(tasks))
+
+    def _exported(self, rows: int, size: int, dead: int, skipped: int) -> Exported:
         return Exported(
             commit=self._id,
-            rows=self._rows,
+            rows=rows,
             messages=sum(span.rows for span in self._spans.values()),
-            bytes=self._bytes,
-            dead=len(dead),
-            skipped=self._skipped,
+            bytes=size,
+            dead=dead,
+            skipped=skipped,
             spans=self._spans,
         )
 
-    # Reading, decoding, writing.
-
-    def _write(self) -> pa.Table:
-        """Write the rows of the range to files; return its dead letters that are not kept yet."""
-        upsert = UpsertRows(self._rules.upsert_key) if self._rules.upsert_key else None
-        self._upsert = upsert
-        waiting: list[pa.Table] = []
-        dead: list[pa.Table] = []
-        for raw in self._messages():
-            found = sort_messages(
-                raw, self._columns, self._exporter._schemas, empty_deletes=upsert is not None
-            )
-            letters, rows = found.dead, found.rows
-            if upsert is not None:
-                letters = pa.concat_tables([letters, upsert.add(raw, found)]).sort_by("offset")
-            else:
-                waiting.append(rows)
-            if len(letters):
-                dead.append(self._bad(letters))
-            if sum(each.nbytes for each in waiting) >= FILE_BYTES:
-                self._write_file(waiting)
-                waiting = []
-        if any(len(each) for each in waiting):
-            self._write_file(waiting)
-        return pa.concat_tables(dead) if dead else DEAD_LETTERS.empty_table()
-
-    def _messages(self) -> Iterator[pa.Table]:
-        """Yield the messages of the range that are not among the dead letters already."""
-        known = self._known_dead_letters()
-        for name, span in self._spans.items():
-            place = Place.of(name)
-            due = span.start
-            for first, batch in self._exporter._source.read(name, span):
-                assert first == due, f"{name}: offset {first} came where {due} was due"
-                due = first + batch.num_rows
-                raw = raw_rows(batch, first, place)
-                self._bytes += raw.nbytes
-                if name in known:
-                    raw = raw.filter(pc.invert(pc.is_in(raw.column("offset"), known[name])))
-                if len(raw):
-                    yield raw
-            assert due == span.end, f"{name}: read up to {due}, wanted {span.end}"
-
-    def _known_dead_letters(self) -> dict[str, pa.Array]:
-        """Return offsets of the range that an earlier try has set aside, by physical topic."""
-        if self._rules.on_bad_message != "dlq":
-            return {}
-        self._dead_snapshot = snapshot = self._exporter._dead_table.load()
-        if snapshot is None:
-            return {}
-        known = {}
-        for name, span in self._spans.items():
-            position = snapshot.positions.get(name)
-            if position is not None and position.id == span.id and position.next > span.start:
-                place = Place.of(name)
-                bounds = {
-                    "offset": (span.start, span.end),
-                    "partition": (place.partition, place.partition + 1),
-                }
-                known[name] = snapshot.scan(["offset"], bounds).column("offset").combine_chunks()
-        return known
-
-    def _bad(self, letters: pa.Table) -> pa.Table:
-        match self._rules.on_bad_message:
-            case "dlq":
-                return stamped(letters, self._exporter._clock.now_ms())
-            case "skip":
-                self._skipped += len(letters)
-                return DEAD_LETTERS.empty_table()
-            case "fail":
-                first = letters.slice(0, 1).to_pylist()[0]
-                raise BadMessage(
-                    f"{first['topic']}, partition {first['partition']}, offset {first['offset']} "
-                    f"does not fit table {self._exporter._table.name}: {first['reason']}. Mend the "
-                    "schema, or set the table to dlq or skip (danube table enable --on-error)"
-                )
-
-    def _write_file(self, rows: list[pa.Table]) -> None:
-        whole = pa.concat_tables(
-            [self._columns.arranged(_arrays(each), len(each)) for each in rows]
-        )
-        name = f"{self._id}-{len(self._files)}"
-        self._files += self._snapshot.write(name, whole)
-        self._rows += len(whole)
-
     # Committing.
 
-    def _commit_dead_letters(self, dead: pa.Table) -> bool:
+    def _set_aside(self, writer: RangeWriter, dead: pa.Table) -> bool:
         """Commit dead letters before the rows around them; False: somebody else was faster."""
         if not len(dead):
             return True
-        table = self._exporter._dead_table
-        snapshot = self._dead_snapshot
+        snapshot = writer.dead_snapshot
+        if snapshot is None:
+            self._tools.dead.create(DEAD_LETTERS)
+            return False  # Somebody else may have been faster, and have added to it.
+        return self._commit_dead(snapshot, snapshot.write(f"{self._id}-dead", dead))
+
+    def _dead_letters(self) -> LakeSnapshot:
+        """Return the dead letters there are, before workers look at them."""
+        table = self._tools.dead
+        snapshot = table.load()
         if snapshot is None:
             table.create(DEAD_LETTERS)
-            return False  # Somebody else may have been faster, and have added to it.
-        files = snapshot.write(f"{self._id}-dead", dead)
+            snapshot = table.load()
+        if snapshot is None:
+            raise Unavailable(f"table {table.name} was created and is not there; try again")
+        return snapshot
+
+    def _commit_dead(self, snapshot: LakeSnapshot | None, files: list[DataFile]) -> bool:
+        if not files:
+            return True
+        assert snapshot is not None, "only tables that keep dead letters have files of them"
         commit = Commit(
             id=self._id,
             positions=advanced(snapshot.positions, self._spans),
@@ -286,17 +219,13 @@ class _Attempt:
             files=files,
             summary={"danube.commit": self._id},
         )
-        outcome = _settle(table, snapshot, commit)
+        outcome = _settle(self._tools.dead, snapshot, commit)
         if outcome == "lost":
             snapshot.delete(files)
         return outcome == "committed"
 
-    def _commit_rows(self) -> bool:
+    def _commit_rows(self, upsert: Upsert | None = None) -> bool:
         positions = advanced(self._snapshot.positions, self._spans)
-        upsert = None
-        if self._upsert is not None:
-            upsert = self._upsert.reduced(self._columns)
-            self._rows = len(upsert.rows)
         commit = Commit(
             id=self._id,
             positions=positions,
@@ -306,7 +235,7 @@ class _Attempt:
             summary={"danube.commit": self._id, "danube.range": encode_positions(positions)},
         )
         self._files_are_own = False
-        outcome = _settle(self._exporter._table, self._snapshot, commit)
+        outcome = _settle(self._tools.main, self._snapshot, commit)
         self._files_are_own = outcome == "lost"
         return outcome == "committed"
 
@@ -323,12 +252,3 @@ def _settle(
     except CommitOutcomeUnknown as error:
         _log.warning("table %s: %s; looking for commit %s", table.name, error, commit.id)
         return "committed" if table.holds(commit.id) else "unknown"
-
-
-def _arrays(rows: pa.Table) -> dict[str, pa.Array]:
-    whole = rows.combine_chunks()
-    return {
-        name: whole.column(name).chunk(0)
-        for name in whole.column_names
-        if whole.column(name).num_chunks
-    }

@@ -13,9 +13,9 @@ from pydanube.errors import Conflict, NotSupported
 from pydanube.runtime.randomness import Randomness
 from pydanube.tables.catalogs import Tables
 from pydanube.tables.columns import Columns
-from pydanube.tables.exporter import TableSchemas
 from pydanube.tables.lake import Commit, LakeSnapshot
 from pydanube.tables.messages import RAW, sort_messages
+from pydanube.tables.ranges import TableSchemas
 from pydanube.tables.settings import TableSetting
 
 _CUT_IN = "a commit came between; run it again"

@@ -14,9 +14,12 @@ from pydanube.spark.source.cursors import Cursors
 from pydanube.spark.source.planning import TopicState
 from pydanube.tables.book import TableBook
 from pydanube.tables.catalogs import Catalogs, Tables, open_tables
+from pydanube.tables.crew import Crew
 from pydanube.tables.exporter import Exported, Exporter
+from pydanube.tables.ranges import TableTools
 from pydanube.tables.settings import COMMIT_BYTES, TableSetting
 from pydanube.tables.state import Positions, backlog
+from pydanube.tables.toolboxes import BrokerToolbox
 from pydanube.tables.topic_schemas import RegistryConnection, TopicSchemas
 from pydanube.tables.topic_source import SHORT, BrokerTopic
 
@@ -52,6 +55,14 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     registry: RegistryConnection
     clock: Clock
     randomness: Randomness
+    crew: Crew | None = None
+    """Who does what is large; None: everything is done here."""
+
+    def toolbox_of(self, topic: str, setting: TableSetting) -> BrokerToolbox:
+        """Return what workers need for a topic."""
+        return BrokerToolbox(
+            access=self.access, catalogs=dict(self.catalogs), topic=topic, setting=setting
+        )
 
 
 class RunningTable:
@@ -63,14 +74,16 @@ class RunningTable:
         self._clock = given.clock
         self._source = BrokerTopic(given.access, topic)
         self.tables: Tables = open_tables(topic, setting, given.catalogs, given.clock)
+        tools = TableTools(
+            source=self._source,
+            main=self.tables.main,
+            dead=self.tables.dead,
+            schemas=TopicSchemas(given.registry, topic),
+            clock=given.clock,
+            randomness=given.randomness,
+        )
         self._exporter = Exporter(
-            self._source,
-            self.tables.main,
-            self.tables.dead,
-            TopicSchemas(given.registry, topic),
-            setting.rules(),
-            given.clock,
-            given.randomness,
+            tools, setting.rules(), given.crew, given.toolbox_of(topic, setting)
         )
         self._hold = Cursors(
             Brokers(given.access, SHORT),

@@ -15,8 +15,8 @@ from pydanube.schemas.catalog import load_format
 from pydanube.schemas.format import Schema, SchemaTools
 from pydanube.schemas.kept import Kept
 from pydanube.tables.columns import columns_of
-from pydanube.tables.exporter import TableSchemas
 from pydanube.tables.lake_types import lake_type
+from pydanube.tables.ranges import TableSchemas
 
 _KEPT_MAX = 256
 

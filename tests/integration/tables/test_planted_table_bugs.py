@@ -101,13 +101,13 @@ def test_dead_letters_behind_the_rows_lose_what_a_new_schema_mends(
     topic.publish({"id": 2}, schema=(1, 1))
     topic.publish({"id": 3}, schema=(1, 2))
     attempt = exporter_module._Attempt
-    in_order = attempt._commit_dead_letters
+    in_order = attempt._set_aside
 
-    def rows_first(self: Any, dead: pa.Table) -> bool:
-        return attempt._commit_rows(self) and in_order(self, dead)
+    def rows_first(self: Any, *dead: Any) -> bool:
+        return attempt._commit_rows(self) and in_order(self, *dead)
 
     with monkeypatch.context() as planted:
-        planted.setattr(attempt, "_commit_dead_letters", rows_first)
+        planted.setattr(attempt, "_set_aside", rows_first)
         faulty = FaultyTable(lake.table("orders__dlq"), "before commit")
         with pytest.raises(Killed):
             export_all(exporter(lake, topic, schemas, dead=faulty))
