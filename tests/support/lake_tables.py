@@ -345,8 +345,5 @@ class FaultySnapshot:
         self.owner.kill("before remove")
         return self.snapshot.remove(places)
 
-    def plain_files(self) -> Any:
-        return self.snapshot.plain_files()
-
-    def facts(self) -> Any:
-        return self.snapshot.facts()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.snapshot, name)

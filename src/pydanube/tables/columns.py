@@ -96,3 +96,13 @@ class Columns:
             for name, kind in self._now.items()
         ]
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def single_arrays(rows: pa.Table) -> dict[str, pa.Array]:
+    """Return the columns of rows, each in one chunk; those without a chunk are left out."""
+    whole = rows.combine_chunks()
+    return {
+        name: whole.column(name).chunk(0)
+        for name in whole.column_names
+        if whole.column(name).num_chunks
+    }

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,12 +22,16 @@ from pyarrow import fs as arrow_fs
 from typing_extensions import override
 
 from pydanube.runtime.clock import Clock
+from pydanube.tables.columns import Columns, single_arrays
 from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered, TableOfAnotherTopic
 from pydanube.tables.lake import (
+    PLACE_ORDER,
     Commit,
     DataFile,
+    Joined,
     LakeSnapshot,
     LakeTable,
+    StoredFile,
     TableFacts,
     Upsert,
 )
@@ -162,19 +167,7 @@ class DeltaSnapshot(LakeSnapshot):
         parts = split(with_values(rows, self._partitioning), self._partitioning)
         for number, (values, part) in enumerate(parts):
             inside = part.drop_columns(list(values)) if values else part
-            path = f"{name}-{number}.parquet"
-            filesystem = self._filesystem()
-            with filesystem.open_output_stream(path) as out:
-                pq.write_table(inside, out, compression="zstd", compression_level=1)
-            files.append(
-                DataFile(
-                    path=path,
-                    rows=len(part),
-                    bytes=filesystem.get_file_info(path).size,
-                    partition={key: _partition_text(value) for key, value in values.items()},
-                    stats=_stats(inside),
-                )
-            )
+            files.append(self._write_file(f"{name}-{number}.parquet", inside, values))
         return files
 
     @override
@@ -228,6 +221,76 @@ class DeltaSnapshot(LakeSnapshot):
         found = pa.table(self._table.scan(columns=list(columns), predicate=within or None))
         plain = pa.schema([(each.name, same_shape(each.type)) for each in found.schema])
         return found.cast(plain)
+
+    @override
+    def files(self) -> list[StoredFile]:
+        plain = self._table.protocol().min_reader_version == 1
+        found = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+        return [
+            StoredFile(
+                path=each["path"],
+                bytes=each["size_bytes"],
+                partition=json.dumps(each.get("partition") or {}, sort_keys=True, default=str),
+                plain=plain,
+            )
+            for each in found
+        ]
+
+    @override
+    def join(self, name: str, paths: Sequence[str]) -> DataFile:
+        columns = Columns(pa.schema(self._table.schema()))
+        inside = [
+            each
+            for each in columns.schema.names
+            if each not in self._table.metadata().partition_columns
+        ]
+        filesystem = self._filesystem()
+        parts = []
+        for path in paths:
+            with filesystem.open_input_file(unquote(path)) as source:
+                rows = pq.read_table(source)
+            plain = pa.schema([(each.name, same_shape(each.type)) for each in rows.schema])
+            parts.append(columns.arranged(single_arrays(rows.cast(plain)), len(rows)))
+        whole = pa.concat_tables(parts).select(inside).sort_by(PLACE_ORDER)
+        partition = next(
+            each.get("partition") or {}
+            for each in pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+            if each["path"] == paths[0]
+        )
+        return self._write_file(f"{name}.parquet", whole, partition)
+
+    @override
+    def replace(self, joined: Sequence[Joined], summary: Mapping[str, str]) -> bool:
+        now_ms = self._clock.now_ms()
+        there = {
+            each["path"]: each
+            for each in pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+        }
+        actions: list[AddAction | RemoveAction] = []
+        for each in joined:
+            file = each.file
+            actions.append(
+                AddAction(file.path, file.bytes, file.partition, now_ms, False, file.stats)
+            )
+            for path in each.paths:
+                values = {
+                    key: _partition_text(value)
+                    for key, value in (there[path].get("partition") or {}).items()
+                }
+                size = there[path]["size_bytes"]
+                actions.append(RemoveAction(path, False, now_ms, size, values))
+        # deltalake does not notice that somebody else removes the same files: only the version
+        # right behind the one that was loaded will do.
+        exact = CommitProperties(custom_metadata=dict(summary), max_commit_retries=0)
+        return _happens(
+            lambda: self._table.create_write_transaction(
+                actions,
+                "append",
+                self._table.schema(),
+                partition_by=list(self._table.metadata().partition_columns),
+                commit_properties=exact,
+            )
+        )
 
     @override
     def plain_files(self) -> list[str] | None:
@@ -308,6 +371,18 @@ class DeltaSnapshot(LakeSnapshot):
                     if self._positions.get(name) != each
                 ),
             ],
+        )
+
+    def _write_file(self, path: str, inside: pa.Table, values: Mapping[str, object]) -> DataFile:
+        filesystem = self._filesystem()
+        with filesystem.open_output_stream(path) as out:
+            pq.write_table(inside, out, compression="zstd", compression_level=1)
+        return DataFile(
+            path=path,
+            rows=len(inside),
+            bytes=filesystem.get_file_info(path).size,
+            partition={key: _partition_text(value) for key, value in values.items()},
+            stats=_stats(inside),
         )
 
     def _filesystem(self) -> Any:  # noqa: ANN401  pyarrow has no types.

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import structs
 from pyiceberg import expressions
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -23,17 +24,28 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table, Transaction
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    Transform,
+)
 from typing_extensions import override
 
 from pydanube.errors import InvalidRequest
 from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered, TableOfAnotherTopic
+from pydanube.tables.iceberg_files import data_file_of, partition_record, partition_text
 from pydanube.tables.lake import (
+    PLACE_ORDER,
     Commit,
     DataFile,
+    Joined,
     LakeSnapshot,
     LakeTable,
+    StoredFile,
     TableFacts,
     Upsert,
 )
@@ -51,7 +63,12 @@ _below: Any = expressions.LessThan
 _equal: Any = expressions.EqualTo
 _one_of: Any = expressions.In
 
-_TRANSFORMS = {"identity": IdentityTransform, "day": DayTransform, "hour": HourTransform}
+_TRANSFORMS: dict[str, Any] = {
+    "identity": IdentityTransform,
+    "day": DayTransform,
+    "hour": HourTransform,
+}
+NAME_MAPPING = "schema.name-mapping.default"
 
 
 class IcebergLakeTable(LakeTable):
@@ -152,12 +169,11 @@ class IcebergSnapshot(LakeSnapshot):
         parts = split(with_values(rows, self._partitioning), self._partitioning)
         for number, (_, part) in enumerate(parts):
             path = f"{self._table.location()}/data/{name}-{number}.parquet"
-            output = self._table.io.new_output(path)
-            with output.create() as out:
-                pq.write_table(
-                    part.drop_columns(derived), out, compression="zstd", compression_level=1
-                )
-            files.append(DataFile(path=path, rows=len(part), bytes=len(output)))
+            written = self._write_file(path, part.drop_columns(derived))
+            if self._is_hashed:
+                text = partition_text(self._table.metadata, part)
+                written = structs.replace(written, stats=text)
+            files.append(written)
         return files
 
     @override
@@ -173,8 +189,7 @@ class IcebergSnapshot(LakeSnapshot):
         if commit.upsert is not None:
             self._replace(changing, commit.upsert, summary)
         elif commit.files:
-            paths = [each.path for each in commit.files]
-            changing.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
+            self._add(changing, commit.files, summary)
         else:
             changing.append(commit_schema(changing).empty_table(), snapshot_properties=summary)
         return happens(changing)
@@ -202,6 +217,44 @@ class IcebergSnapshot(LakeSnapshot):
         return self._table.scan(row_filter=wanted, selected_fields=tuple(columns)).to_arrow()
 
     @override
+    def files(self) -> list[StoredFile]:
+        return [
+            StoredFile(
+                path=task.file.file_path,
+                bytes=task.file.file_size_in_bytes,
+                partition=f"{task.file.spec_id} {task.file.partition}",
+                plain=not task.delete_files and task.file.spec_id == self._table.spec().spec_id,
+            )
+            for task in self._table.scan().plan_files()
+        ]
+
+    @override
+    def join(self, name: str, paths: Sequence[str]) -> DataFile:
+        wanted = set(paths)
+        tasks = [each for each in self._table.scan().plan_files() if each.file.file_path in wanted]
+        scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
+        rows = scan.to_table(tasks).sort_by(PLACE_ORDER)
+        # Files that are added by name must not carry ids of columns.
+        plain = pa.schema([pa.field(each.name, each.type, each.nullable) for each in rows.schema])
+        path = f"{self._table.location()}/data/{name}.parquet"
+        return self._write_file(path, rows.cast(plain))
+
+    @override
+    def replace(self, joined: Sequence[Joined], summary: Mapping[str, str]) -> bool:
+        there = {each.file.file_path: each.file for each in self._table.scan().plan_files()}
+        changing = self._table.transaction()
+        _map_names(changing)
+        with changing.update_snapshot(snapshot_properties=dict(summary)).overwrite() as replacing:
+            for each in joined:
+                for path in each.paths:
+                    replacing.delete_data_file(there[path])
+                first = there[each.paths[0]]
+                replacing.append_data_file(
+                    data_file_of(self._table.io, self._table.metadata, each.file, first.partition)
+                )
+        return happens(changing)
+
+    @override
     def plain_files(self) -> list[str] | None:
         names: dict[int, str] = {}
         for schema in self._table.schemas().values():
@@ -224,6 +277,36 @@ class IcebergSnapshot(LakeSnapshot):
             snapshots=len(self._table.snapshots()),
             last_commit_ms=current.timestamp_ms if current else None,
         )
+
+    @property
+    def _is_hashed(self) -> bool:
+        """Whether partitions go by hashes, which a file's own statistics do not tell."""
+        return any(
+            isinstance(each.transform, BucketTransform) for each in self._table.spec().fields
+        )
+
+    def _add(
+        self, changing: Transaction, files: Sequence[DataFile], summary: dict[str, str]
+    ) -> None:
+        if not self._is_hashed:
+            paths = [each.path for each in files]
+            changing.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
+            return
+        metadata = changing.table_metadata
+        if metadata.name_mapping() is None:
+            changing.set_properties(
+                {NAME_MAPPING: metadata.schema().name_mapping.model_dump_json()}
+            )
+        with changing.update_snapshot(snapshot_properties=summary).fast_append() as adding:
+            for each in files:
+                record = partition_record(each.stats)
+                adding.append_data_file(data_file_of(self._table.io, metadata, each, record))
+
+    def _write_file(self, path: str, rows: pa.Table) -> DataFile:
+        output = self._table.io.new_output(path)
+        with output.create() as out:
+            pq.write_table(rows, out, compression="zstd", compression_level=1)
+        return DataFile(path=path, rows=len(rows), bytes=len(output))
 
     def _replace(self, changing: Transaction, upsert: Upsert, summary: dict[str, str]) -> None:
         """Delete the rows of the keys, and append the new ones; a snapshot in any case."""
@@ -255,10 +338,23 @@ def create_table(
             if partitioning:
                 with creating.update_spec() as spec:
                     for each in partitioning:
-                        transform = _TRANSFORMS[each.transform]()
-                        spec.add_field(each.column, transform, f"{each.column}_part")
+                        spec.add_field(each.column, _transform(each), f"{each.column}_part")
     except (TableAlreadyExistsError, CommitFailedException):
         return  # Somebody else was faster.
+
+
+def _map_names(changing: Transaction) -> None:
+    """Let files without ids of columns be read by name."""
+    metadata = changing.table_metadata
+    if metadata.name_mapping() is None:
+        changing.set_properties({NAME_MAPPING: metadata.schema().name_mapping.model_dump_json()})
+
+
+def _transform(field: PartitionField) -> "Transform[Any, Any]":
+    if field.transform == "bucket":
+        return BucketTransform(field.buckets)
+    found: Transform[Any, Any] = _TRANSFORMS[field.transform]()
+    return found
 
 
 def commit_schema(changing: Transaction) -> pa.Schema:

@@ -13,6 +13,9 @@ from msgspec import Struct, field
 
 from pydanube.tables.state import Position
 
+PLACE_ORDER = [("partition", "ascending"), ("offset", "ascending")]
+"""How rows are sorted in joined files."""
+
 
 class DataFile(Struct, frozen=True, kw_only=True):
     """A file that was written and is in no commit yet."""
@@ -24,6 +27,25 @@ class DataFile(Struct, frozen=True, kw_only=True):
     """The partition's values by column, where the table is partitioned by columns."""
     stats: str = ""
     """What the format keeps about the file, as it writes it."""
+
+
+class StoredFile(Struct, frozen=True, kw_only=True):
+    """A file of a table's current snapshot."""
+
+    path: str
+    bytes: int
+    partition: str = ""
+    """Equal for files of one partition of the table."""
+    plain: bool = True
+    """Whether its rows are the table's, all of them: none is deleted beside the file."""
+
+
+class Joined(Struct, frozen=True, kw_only=True):
+    """A file that holds the rows of others."""
+
+    file: DataFile
+    paths: list[str]
+    """Those it takes the place of."""
 
 
 class Upsert(Struct, frozen=True, kw_only=True):
@@ -89,6 +111,18 @@ class LakeSnapshot(Protocol):
 
     def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
         """Return columns of all rows, or of those whose numbers are in [low, high) by column."""
+
+    def files(self) -> list[StoredFile]:
+        """Return the files of the table."""
+
+    def join(self, name: str, paths: Sequence[str]) -> DataFile:
+        """Write the rows of files of one partition to one, in the order of their places."""
+
+    def replace(self, joined: Sequence[Joined], summary: Mapping[str, str]) -> bool:
+        """Let joined files take the place of others, all of which the table has; positions stay.
+
+        False: the table has moved, and nothing was done.
+        """
 
     def plain_files(self) -> list[str] | None:
         """Return the files whose rows, by column name, are the table; None: it takes more."""

@@ -1,181 +1,139 @@
 """Upkeep of tables: small files joined, old snapshots forgotten, files of nobody removed.
 
-Each change is one commit on top of the table that was loaded, and leaves the positions alone. When
-an exporter was faster nothing has happened; run it again.
+Each change is one commit on top of the table that was loaded, and leaves the positions alone.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 from msgspec import Struct
-from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
-from pyiceberg.table import FileScanTask, Table
 
 from pydanube.errors import Conflict
 from pydanube.runtime.randomness import Randomness
-from pydanube.tables.delta import DeltaLakeTable
-from pydanube.tables.iceberg import IcebergLakeTable
-from pydanube.tables.lake import LakeTable
+from pydanube.tables.crew import InTools, Toolbox, Workers
+from pydanube.tables.lake import DataFile, Joined, LakeSnapshot, LakeTable, StoredFile
+from pydanube.tables.ranges import TableTools
 
 TARGET_BYTES = 128 * 1024 * 1024
 FILES_MIN = 2
-KEEP_DAYS = 7
+LOST_RACES_MAX = 100
 
-_CUT_IN = "a commit came between; nothing was changed, run it again"
+Which = Literal["main", "dead"]
 
 
 class Upkeep(Struct, frozen=True, kw_only=True):
     """What was done."""
 
     table: str
-    change: Literal["compacted", "expired", "nothing"]
+    change: Literal["compacted", "expired", "vacuumed", "nothing"]
     files_before: int
     files_after: int
     removed: int = 0
     """Snapshots, or files."""
 
 
-def compact(table: LakeTable, randomness: Randomness, *, dry_run: bool = False) -> Upkeep:
-    """Join small files, in the order of partition and offset."""
-    match table:
-        case DeltaLakeTable():
-            return _compact_delta(table, dry_run=dry_run)
-        case IcebergLakeTable():
-            return _compact_iceberg(table, randomness, dry_run=dry_run)
-        case _:
-            raise AssertionError(f"{table.name} is no table we keep")
+class JoinTask(Struct, frozen=True, kw_only=True):
+    """Files that are to become one."""
+
+    which: Which
+    name: str
+    paths: list[str]
 
 
-def expire(table: LakeTable, now_ms: int, *, keep_days: int = KEEP_DAYS) -> Upkeep:
-    """Forget what the table was, but for so many days; what it is stays."""
-    match table:
-        case DeltaLakeTable():
-            opened = _delta(table)
-            files = len(opened.file_uris())
-            removed = opened.vacuum(retention_hours=24 * keep_days, dry_run=False)
-            opened.cleanup_metadata()
-            return _upkeep(table, "expired", files, files, len(removed))
-        case IcebergLakeTable():
-            return _expire_iceberg(table, now_ms - keep_days * 86_400_000)
-        case _:
-            raise AssertionError(f"{table.name} is no table we keep")
+Join = Callable[[Sequence[JoinTask]], Sequence[DataFile]]
+"""Writes joined files, wherever."""
 
 
-def _compact_delta(table: DeltaLakeTable, *, dry_run: bool) -> Upkeep:
-    opened = _delta(table)
-    before = len(opened.file_uris())
-    if dry_run:
-        return _upkeep(table, "nothing", before, before)
-    try:
-        opened.optimize.compact(target_size=TARGET_BYTES)
-    except CommitFailedError as error:
-        raise Conflict(f"table {table.name}: {_CUT_IN}") from error
-    after = len(opened.file_uris())
-    return _upkeep(table, "compacted" if after != before else "nothing", before, after)
+def compact(
+    table: LakeTable,
+    randomness: Randomness,
+    *,
+    which: Which = "main",
+    join: Join | None = None,
+    dry_run: bool = False,
+) -> Upkeep:
+    """Join small files, in the order of partition and offset.
 
-
-def _compact_iceberg(table: IcebergLakeTable, randomness: Randomness, *, dry_run: bool) -> Upkeep:
-    opened = _iceberg(table)
-    tasks = list(opened.scan().plan_files())
-    small = [
-        task
-        for task in tasks
-        if task.file.file_size_in_bytes < TARGET_BYTES // 2 and not task.delete_files
-    ]
-    groups = [group for group in _groups(small) if len(group) >= FILES_MIN]
-    after = len(tasks) - sum(len(group) - 1 for group in groups)
+    Exporters may go on meanwhile. Conflict: somebody else has replaced or deleted some of the
+    files; nothing was changed.
+    """
+    snapshot = _loaded(table)
+    files = snapshot.files()
+    groups = plan_groups(files)
+    after = len(files) - sum(len(group) - 1 for group in groups)
     if not groups or dry_run:
-        return _upkeep(table, "nothing", len(tasks), after)
-    changing = opened.transaction()
-    written: list[str] = []
-    with changing.update_snapshot(
-        snapshot_properties={"danube.upkeep": "compacted"}
-    ).overwrite() as replacing:
-        for group in groups:
-            path = f"{opened.location()}/data/{randomness.below(2**128):032x}-joined.parquet"
-            _write_joined(opened, group, path)
-            written.append(path)
-            for task in group:
-                replacing.delete_data_file(task.file)
-            replacing.append_data_file(parquet_file_to_data_file(opened.io, opened.metadata, path))
-    try:
-        changing.commit_transaction()
-    except (CommitFailedException, ValidationException) as error:
-        for path in written:
-            opened.io.delete(path)
-        raise Conflict(f"table {table.name}: {_CUT_IN}") from error
-    return _upkeep(table, "compacted", len(tasks), after)
+        return Upkeep(
+            table=table.name, change="nothing", files_before=len(files), files_after=after
+        )
+    job = f"{randomness.below(2**128):032x}"
+    tasks = [
+        JoinTask(which=which, name=f"{job}-joined-{number:05d}", paths=group)
+        for number, group in enumerate(groups)
+    ]
+    written = _join_here(snapshot, tasks) if join is None else join(tasks)
+    joined = [
+        Joined(file=file, paths=task.paths) for task, file in zip(tasks, written, strict=True)
+    ]
+    _replace(table, joined, {"danube.upkeep": "compacted", "danube.job": job})
+    return Upkeep(table=table.name, change="compacted", files_before=len(files), files_after=after)
 
 
-def _groups(tasks: list[FileScanTask]) -> list[list[FileScanTask]]:
-    """Put files of one partition together until they are large enough."""
-    by_partition: dict[str, list[FileScanTask]] = {}
-    for task in tasks:
-        by_partition.setdefault(str(task.file.partition), []).append(task)
-    groups: list[list[FileScanTask]] = []
-    for members in by_partition.values():
+def join_by(workers: Workers, toolbox: Toolbox) -> Join:
+    """Return how workers join files."""
+
+    def join(tasks: Sequence[JoinTask]) -> list[DataFile]:
+        return workers.run(InTools(toolbox, join_files), tasks, DataFile)
+
+    return join
+
+
+def join_files(tools: TableTools, task: JoinTask) -> DataFile:
+    """Join the files of one task; done by a worker."""
+    snapshot = _loaded(tools.main if task.which == "main" else tools.dead)
+    return snapshot.join(f"{task.name}-{tools.randomness.below(2**32):08x}", task.paths)
+
+
+def plan_groups(files: Sequence[StoredFile]) -> list[list[str]]:
+    """Put small files of one partition together until they are large enough. Pure."""
+    by_partition: dict[str, list[StoredFile]] = {}
+    for file in files:
+        if file.plain and file.bytes < TARGET_BYTES // 2:
+            by_partition.setdefault(file.partition, []).append(file)
+    groups: list[list[str]] = []
+    for _, members in sorted(by_partition.items()):
         size = 0
         groups.append([])
-        for task in members:
-            if size + task.file.file_size_in_bytes > TARGET_BYTES:
+        for file in sorted(members, key=lambda each: each.path):
+            if size + file.bytes > TARGET_BYTES:
                 groups.append([])
                 size = 0
-            groups[-1].append(task)
-            size += task.file.file_size_in_bytes
-    return groups
+            groups[-1].append(file.path)
+            size += file.bytes
+    return [group for group in groups if len(group) >= FILES_MIN]
 
 
-def _write_joined(table: Table, group: list[FileScanTask], path: str) -> None:
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.io.pyarrow import ArrowScan
-
-    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    rows: pa.Table = scan.to_table(group)
-    rows = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
-    # Files that are added by name must not carry ids of columns.
-    plain = pa.schema([pa.field(each.name, each.type, each.nullable) for each in rows.schema])
-    with table.io.new_output(path).create() as out:
-        pq.write_table(rows.cast(plain), out, compression="zstd", compression_level=1)
+def _join_here(snapshot: LakeSnapshot, tasks: Sequence[JoinTask]) -> list[DataFile]:
+    return [snapshot.join(task.name, task.paths) for task in tasks]
 
 
-def _expire_iceberg(table: IcebergLakeTable, before_ms: int) -> Upkeep:
-    from datetime import UTC, datetime
-
-    opened = _iceberg(table)
-    files = len(list(opened.scan().plan_files()))
-    snapshots = len(opened.snapshots())
-    # pyiceberg takes times of its own zone, without one.
-    before = datetime.fromtimestamp(before_ms / 1000, UTC).astimezone().replace(tzinfo=None)
-    opened.maintenance.expire_snapshots().older_than(before).commit()
-    left = len(_iceberg(table).snapshots())
-    return _upkeep(table, "expired", files, files, snapshots - left)
-
-
-def _delta(table: DeltaLakeTable) -> DeltaTable:
-    opened = table.open()
-    if opened is None:
-        raise Conflict(f"there is no table {table.name} yet")
-    return opened
-
-
-def _iceberg(table: IcebergLakeTable) -> Table:
-    opened = table.open()
-    if opened is None:
-        raise Conflict(f"there is no table {table.name} yet")
-    return opened
-
-
-def _upkeep(
-    table: LakeTable,
-    change: Literal["compacted", "expired", "nothing"],
-    before: int,
-    after: int,
-    removed: int = 0,
-) -> Upkeep:
-    return Upkeep(
-        table=table.name, change=change, files_before=before, files_after=after, removed=removed
+def _replace(table: LakeTable, joined: Sequence[Joined], summary: dict[str, str]) -> None:
+    """Commit joined files, on top of whatever exporters add meanwhile."""
+    wanted = {path for each in joined for path in each.paths}
+    for _ in range(LOST_RACES_MAX):
+        snapshot = _loaded(table)
+        if not wanted <= {each.path for each in snapshot.files() if each.plain}:
+            break
+        if snapshot.replace(joined, summary):
+            return
+    _loaded(table).delete([each.file for each in joined])
+    raise Conflict(
+        f"table {table.name}: files that were to be joined were changed meanwhile, or commits "
+        "came too fast; nothing was changed, run it again"
     )
+
+
+def _loaded(table: LakeTable) -> LakeSnapshot:
+    snapshot = table.load()
+    if snapshot is None:
+        raise Conflict(f"there is no table {table.name} yet")
+    return snapshot

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from pydanube.tables.book import TableBook
 from pydanube.tables.catalogs import Tables, open_tables
+from pydanube.tables.crew import Crew
 from pydanube.tables.lake import LakeTable
 from pydanube.tables.partitioning import check_partitioning, read_partitioning
 from pydanube.tables.reprocessing import Reprocessed, reprocess
@@ -19,7 +20,7 @@ from pydanube.tables.topic_source import BrokerTopic
 from pydanube.tables.verifying import Verdict, verify
 
 if TYPE_CHECKING:
-    from pydanube.tables.maintenance import Upkeep
+    from pydanube.tables.maintenance import Upkeep, Which
 
 
 class TableLine(Struct, frozen=True, kw_only=True):
@@ -153,24 +154,50 @@ class TableOperations:
         """Join small files of a table and of its dead letters."""
         from pydanube.tables import maintenance
 
-        return [
-            maintenance.compact(table, self._given.randomness, dry_run=dry_run)
-            for table in self._existing(topic)
-        ]
+        setting = self._book.get(topic)
+        done = []
+        for which, table in self._existing(topic):
+            crew = self._crew_for(table)
+            toolbox = self._given.toolbox_of(topic, setting)
+            join = None if crew is None else maintenance.join_by(crew.workers, toolbox)
+            done.append(
+                maintenance.compact(
+                    table, self._given.randomness, which=which, join=join, dry_run=dry_run
+                )
+            )
+        return done
 
-    def expire(self, topic: str, keep_days: int) -> "list[Upkeep]":
-        """Forget what a table and its dead letters were, but for so many days."""
-        from pydanube.tables import maintenance
+    def expire(
+        self, topic: str, keep_days: int, keep_snapshots: int, *, dry_run: bool = False
+    ) -> "list[Upkeep]":
+        """Forget what a table and its dead letters were, then remove files of nobody."""
+        from pydanube.tables.expiring import Keeping, expire
 
         now_ms = self._given.clock.now_ms()
-        return [
-            maintenance.expire(table, now_ms, keep_days=keep_days)
-            for table in self._existing(topic)
+        keeping = Keeping(days=keep_days, snapshots=keep_snapshots)
+        done = [
+            expire(table, now_ms, keeping, dry_run=dry_run) for _, table in self._existing(topic)
         ]
+        return [*done, *self.vacuum(topic, dry_run=dry_run)]
 
-    def _existing(self, topic: str) -> list[LakeTable]:
+    def vacuum(self, topic: str, *, dry_run: bool = False) -> "list[Upkeep]":
+        """Remove files of a table and of its dead letters that belong to nobody."""
+        from pydanube.tables.expiring import vacuum
+
+        now_ms = self._given.clock.now_ms()
+        return [vacuum(table, now_ms, dry_run=dry_run) for _, table in self._existing(topic)]
+
+    def _crew_for(self, table: LakeTable) -> Crew | None:
+        """Return who looks after a table: workers, if it is large."""
+        crew, snapshot = self._given.crew, table.load()
+        if crew is None or snapshot is None or not crew.takes(snapshot.facts().bytes):
+            return None
+        return crew
+
+    def _existing(self, topic: str) -> "list[tuple[Which, LakeTable]]":
         tables = self._tables(topic, self._book.get(topic))
-        return [each for each in (tables.main, tables.dead) if each.load() is not None]
+        both: list[tuple[Which, LakeTable]] = [("main", tables.main), ("dead", tables.dead)]
+        return [(which, table) for which, table in both if table.load() is not None]
 
     def _tables(self, topic: str, setting: TableSetting) -> Tables:
         return open_tables(topic, setting, self._given.catalogs, self._given.clock)

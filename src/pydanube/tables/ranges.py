@@ -14,7 +14,7 @@ from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
 from pydanube.spark.source.planning import Limits, TopicState
 from pydanube.spark.source.rows import Place
-from pydanube.tables.columns import DEAD_LETTERS, Columns
+from pydanube.tables.columns import DEAD_LETTERS, Columns, single_arrays
 from pydanube.tables.errors import BadMessage
 from pydanube.tables.lake import DataFile, LakeSnapshot, LakeTable
 from pydanube.tables.messages import Schemas, raw_rows, sort_messages, stamped
@@ -173,16 +173,7 @@ class RangeWriter:
 
     def _write_file(self, rows: list[pa.Table]) -> None:
         whole = pa.concat_tables(
-            [self._columns.arranged(_arrays(each), len(each)) for each in rows]
+            [self._columns.arranged(single_arrays(each), len(each)) for each in rows]
         )
         self.files += self._snapshot.write(f"{self._name}-{len(self.files)}", whole)
         self.rows += len(whole)
-
-
-def _arrays(rows: pa.Table) -> dict[str, pa.Array]:
-    whole = rows.combine_chunks()
-    return {
-        name: whole.column(name).chunk(0)
-        for name in whole.column_names
-        if whole.column(name).num_chunks
-    }

@@ -1,6 +1,10 @@
 """Upkeep changes files and snapshots, never what a table holds nor how far it is."""
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,10 +12,16 @@ from pydanube.errors import Conflict
 from pydanube.runtime.clock import SystemClock
 from pydanube.runtime.randomness import SystemRandomness
 from pydanube.spark.source.planning import Limits
-from pydanube.tables import maintenance
+from pydanube.tables import expiring, maintenance
+from pydanube.tables.expiring import Keeping, expire, vacuum
+from pydanube.tables.partitioning import read_partitioning
+from tests.support.crews import UnsteadyWorkers
 from tests.support.lake_tables import (
     FORMATS,
+    FaultyTable,
+    Killed,
     Lake,
+    MemoryToolbox,
     MemoryTopic,
     SchemaShelf,
     check_complete,
@@ -62,31 +72,143 @@ def test_small_files_are_joined_and_the_table_goes_on(lake: Lake, topic: MemoryT
 def test_what_a_table_was_is_forgotten_and_what_it_is_stays(lake: Lake, topic: MemoryTopic) -> None:
     maintenance.compact(lake.table(), SystemRandomness())
     now_ms = SystemClock().now_ms()
-    done = maintenance.expire(lake.table(), now_ms)
+    done = expire(lake.table(), now_ms, Keeping(snapshots=0))
     assert (done.change, done.removed) == ("expired", 0)
     check_complete(topic, lake)
     if lake.kind == "iceberg":
-        done = maintenance.expire(lake.table(), now_ms + 60_000, keep_days=0)
-        assert done.removed == 6
-        check_complete(topic, lake)
+        later_ms = now_ms + 60_000
+        assert expire(lake.table(), later_ms, Keeping(days=0, snapshots=7)).removed == 0
+        assert expire(lake.table(), later_ms, Keeping(days=0, snapshots=5), dry_run=True).removed
+        assert expire(lake.table(), later_ms, Keeping(days=0, snapshots=5)).removed == 2
+        assert expire(lake.table(), later_ms, Keeping(days=0, snapshots=0)).removed == 4
+    check_complete(topic, lake)
+    topic.publish({"id": 14}, schema=(1, 1))
+    export_all(exporter(lake, topic, shelf()))
+    check_complete(topic, lake)
+
+
+def age(path: Path, days: float) -> None:
+    then = time.time() - days * 86_400
+    os.utime(path, (then, then))
+
+
+def test_files_of_nobody_are_removed_once_they_are_old(lake: Lake, topic: MemoryTopic) -> None:
+    table = FaultyTable(lake.table(), "after write")
+    topic.publish({"id": 14}, schema=(1, 1))
+    before = lake.data_files()
+    with pytest.raises(Killed):
+        export_all(exporter(lake, topic, shelf(), table=table))
+    (orphan,) = lake.data_files() - before
+    for path in lake.root.rglob("*.parquet"):
+        # What the table holds is old, too; what was left behind might yet be committed.
+        age(path, 2 if path.name == orphan else 30)
+    now_ms = SystemClock().now_ms()
+    assert vacuum(lake.table(), now_ms).removed == 0
+    assert lake.data_files() == {*before, orphan}
+    age(next(lake.root.rglob(orphan)), 8)
+    assert vacuum(lake.table(), now_ms, dry_run=True).removed == 1
+    assert lake.data_files() == {*before, orphan}
+    assert vacuum(lake.table(), now_ms).removed == 1
+    assert lake.data_files() == before
+    export_all(exporter(lake, topic, shelf()))
+    check_complete(topic, lake)
+
+
+def test_files_of_snapshots_that_are_kept_belong_to_somebody(
+    lake: Lake, topic: MemoryTopic
+) -> None:
+    before = lake.data_files()
+    maintenance.compact(lake.table(), SystemRandomness())
+    for path in lake.root.rglob("*.parquet"):
+        age(path, 30)
+    vacuum(lake.table(), SystemClock().now_ms())
+    assert before <= lake.data_files(), "a reader of yesterday's snapshot still finds its files"
+    if lake.kind == "iceberg":
+        later_ms = SystemClock().now_ms() + 60_000
+        expire(lake.table(), later_ms, Keeping(days=0, snapshots=1))
+        assert vacuum(lake.table(), later_ms).removed >= len(before)
+        assert not before & lake.data_files()
+    check_complete(topic, lake)
+
+
+def test_a_vacuum_that_cannot_match_files_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, topic = Lake("iceberg", tmp_path), MemoryTopic()
+    topic.publish({"id": 0}, schema=(1, 1))
+    export_all(exporter(lake, topic, shelf()))
+    for path in lake.root.rglob("*.parquet"):
+        age(path, 30)
+    monkeypatch.setattr(expiring, "_path", lambda location: f"elsewhere/{location}")
+    with pytest.raises(Conflict, match="nothing was removed"):
+        vacuum(lake.table(), SystemClock().now_ms())
+    check_complete(topic, lake)
+
+
+def outrun_join(monkeypatch: pytest.MonkeyPatch, lake: Lake, meanwhile: Callable[[], None]) -> None:
+    """Let something happen once files were joined, and before they are committed."""
+    kind = type(lake.table().load())
+    join = kind.join
+
+    def slow(self: Any, name: str, paths: Any) -> Any:
+        joined = join(self, name, paths)
+        monkeypatch.setattr(kind, "join", join)
+        meanwhile()
+        return joined
+
+    monkeypatch.setattr(kind, "join", slow)
+
+
+def test_exporters_go_on_while_files_are_joined(
+    lake: Lake, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def more() -> None:
         topic.publish({"id": 14}, schema=(1, 1))
         export_all(exporter(lake, topic, shelf()))
-        check_complete(topic, lake)
+
+    outrun_join(monkeypatch, lake, more)
+    assert maintenance.compact(lake.table(), SystemRandomness()).change == "compacted"
+    check_complete(topic, lake)
+    snapshot = lake.table().load()
+    assert snapshot is not None
+    assert len(snapshot.files()) == 2
 
 
-def test_a_commit_that_comes_between_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake, topic = Lake("iceberg", tmp_path), MemoryTopic()
-    topic.publish(*({"id": number} for number in range(4)), schema=(1, 1))
-    export_all(exporter(lake, topic, shelf(), limits=Limits(rows=2)))
-    write = maintenance._write_joined
-
-    def outrun(*arguments: object) -> None:
-        write(*arguments)
-        topic.publish({"id": 4}, schema=(1, 1))
-        export_all(exporter(lake, topic, shelf()))
-
-    monkeypatch.setattr(maintenance, "_write_joined", outrun)
+def test_whoever_joins_the_same_files_later_changes_nothing(
+    lake: Lake, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outrun_join(monkeypatch, lake, lambda: maintenance.compact(lake.table(), SystemRandomness()))
     with pytest.raises(Conflict, match="run it again"):
         maintenance.compact(lake.table(), SystemRandomness())
     check_complete(topic, lake)
-    assert not [name for name in lake.data_files() if "joined" in name]
+    assert len([name for name in lake.data_files() if "joined" in name]) == 1
+
+
+def test_workers_join_files_and_only_one_result_of_each_counts(
+    lake: Lake, topic: MemoryTopic
+) -> None:
+    cut = read_partitioning("bucket(3, id)")
+    split = Lake(lake.kind, lake.root / "split")
+    split.root.mkdir()
+    table = split.table(partitioning=cut)
+    export_all(exporter(split, topic, shelf(), table=table, limits=Limits(rows=4)))
+    workers = UnsteadyWorkers()
+    join = maintenance.join_by(workers, MemoryToolbox(split, topic, shelf(), table))
+    done = maintenance.compact(table, SystemRandomness(), join=join)
+    assert (done.change, done.files_after) == ("compacted", 3)
+    assert len(workers.done) > 3
+    check_complete(topic, split)
+
+
+def test_a_table_with_a_key_is_joined_too(lake: Lake) -> None:
+    topic = MemoryTopic()
+    for number in range(12):
+        topic.publish({"id": number}, schema=(1, 1), key=f"k{number % 6}")
+    rules = {"upsert_key": ("routing_key",), "limits": Limits(rows=2)}
+    export_all(exporter(lake, topic, shelf(), **rules))
+    before = sorted(lake.rows(), key=lambda row: row["offset"])
+    assert maintenance.compact(lake.table(), SystemRandomness()).change == "compacted"
+    assert sorted(lake.rows(), key=lambda row: row["offset"]) == before
+    topic.publish({"id": 12}, schema=(1, 1), key="k0")
+    export_all(exporter(lake, topic, shelf(), **rules))
+    assert sorted(row["offset"] for row in lake.rows()) == [7, 8, 9, 10, 11, 12]
