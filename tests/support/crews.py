@@ -18,6 +18,9 @@ class UnsteadyWorkers:
         self.before: Callable[[Any], None] = lambda task: None
         """Called ahead of each task."""
 
+    def ready(self) -> bool:
+        return True
+
     def run(self, work: Callable[[Any], Any], tasks: Sequence[Any], kind: type[Any]) -> list[Any]:
         numbers = list(range(len(tasks)))
         numbers += self._random.sample(numbers, len(numbers) // 3)

@@ -11,6 +11,7 @@ import click
 from pydanube.cli.options import output_option, service_addr_option, topic_options
 
 if TYPE_CHECKING:
+    from pydanube.tables.opening import SparkUse
     from pydanube.tables.operations import TableOperations
     from pydanube.tables.service import Progress, Surroundings
 
@@ -36,27 +37,56 @@ def table_options(function: Callable[..., None]) -> Callable[..., None]:
     )
     @wraps(function)
     def with_operations(
-        *arguments: object, service_addr: str, output: str, catalogs: str | None, **rest: object
+        *arguments: object,
+        service_addr: str,
+        output: str,
+        catalogs: str | None,
+        spark: "SparkUse" = "never",
+        master: str | None = None,
+        **rest: object,
     ) -> None:
         from pydanube.cli.output import show
 
-        with _surroundings(service_addr, catalogs) as given:
+        with _surroundings(service_addr, catalogs, spark, master) as given:
             function(given, lambda result: show(result, output), *arguments, **rest)
 
     return with_operations
 
 
+def spark_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Let a command's user choose who does the work."""
+    function = click.option(
+        "--master",
+        envvar="DANUBE_SPARK_MASTER",
+        show_envvar=True,
+        help="Where Spark runs; by default all cores of this machine.",
+    )(function)
+    return click.option(
+        "--spark",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Whether Spark's executors do the work; auto: from 1 GiB on.",
+    )(function)
+
+
 @contextmanager
-def _surroundings(url: str, catalogs: str | None) -> "Iterator[Surroundings]":
+def _surroundings(
+    url: str, catalogs: str | None, spark: "SparkUse", master: str | None
+) -> "Iterator[Surroundings]":
     from pydanube.errors import NotSupported
 
     try:
-        from pydanube.tables.opening import surroundings_of
+        from pydanube.tables.opening import crew_by, surroundings_of
+        from pydanube.tables.spark_workers import DEFAULT_MASTER
     except ImportError as error:
         raise NotSupported(
             f"tables need packages that are not installed ({error}): pip install 'pydanube[spark]'"
         ) from error
-    with surroundings_of(url, catalogs) as given:
+    with (
+        crew_by(spark, master or DEFAULT_MASTER) as crew,
+        surroundings_of(url, catalogs, crew) as given,
+    ):
         yield given
 
 
@@ -147,6 +177,7 @@ def disable(given: "Surroundings", show: _Show, topic: str) -> None:
 
 
 @command.command()
+@spark_options
 @table_options
 @topic_options
 def backfill(given: "Surroundings", show: _Show, topic: str) -> None:
@@ -155,26 +186,34 @@ def backfill(given: "Surroundings", show: _Show, topic: str) -> None:
 
 
 @command.command()
+@click.option("--content", is_flag=True, help="Compare rows with their messages, too.")
+@spark_options
 @table_options
 @topic_options
-def verify(given: "Surroundings", show: _Show, topic: str) -> None:
+def verify(given: "Surroundings", show: _Show, topic: str, content: bool) -> None:
     """Check that the table of TOPIC has each message once; exit code 1 if it has not."""
-    verdict = _operations(given).verify(topic)
+    verdict = _operations(given).verify(topic, content=content)
     show(verdict)
     if not verdict.is_exact:
         raise click.exceptions.Exit(1)
 
 
 @command.command()
+@click.option("--where", default="", help="Such as \"step = 'columns' and offset >= 500\".")
+@spark_options
 @table_options
 @topic_options
-def reprocess(given: "Surroundings", show: _Show, topic: str) -> None:
+def reprocess(given: "Surroundings", show: _Show, topic: str, where: str) -> None:
     """Try the dead letters of TOPIC again; those that fit by now go to the table."""
-    show(_operations(given).reprocess(topic))
+    show(_operations(given).reprocess(topic, where))
+
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 
 
 @command.command()
-@click.option("--dry-run", is_flag=True, help="Only tell what there is.")
+@_dry_run
+@spark_options
 @table_options
 @topic_options
 def compact(given: "Surroundings", show: _Show, topic: str, dry_run: bool) -> None:
@@ -186,14 +225,39 @@ def compact(given: "Surroundings", show: _Show, topic: str, dry_run: bool) -> No
 @click.option(
     "--keep-days", type=click.IntRange(min=7), default=7, show_default=True, help="At least 7."
 )
+@click.option(
+    "--keep-snapshots",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Of Iceberg tables: the newest ones, however old.",
+)
+@_dry_run
 @table_options
 @topic_options
-def expire(given: "Surroundings", show: _Show, topic: str, keep_days: int) -> None:
+def expire(
+    given: "Surroundings",
+    show: _Show,
+    topic: str,
+    keep_days: int,
+    keep_snapshots: int,
+    dry_run: bool,
+) -> None:
     """Forget what the table of TOPIC was long ago; what it holds stays."""
-    show(_operations(given).expire(topic, keep_days))
+    show(_operations(given).expire(topic, keep_days, keep_snapshots, dry_run=dry_run))
 
 
 @command.command()
+@_dry_run
+@table_options
+@topic_options
+def vacuum(given: "Surroundings", show: _Show, topic: str, dry_run: bool) -> None:
+    """Remove files that killed exporters and lost races of TOPIC have left behind."""
+    show(_operations(given).vacuum(topic, dry_run=dry_run))
+
+
+@command.command()
+@spark_options
 @table_options
 def run(given: "Surroundings", show: _Show) -> None:
     """Serve all tables until SIGTERM or Ctrl-C; several may run beside each other."""
@@ -228,6 +292,7 @@ def _print_progress(progress: "Progress") -> None:
         return
     notes = f", {done.dead} dead letters" if done.dead else ""
     notes += f", {done.skipped} skipped" if done.skipped else ""
+    notes += f", by Spark in {done.pieces} pieces" if done.pieces else ""
     click.echo(
         f"{progress.topic} -> {progress.table}: {done.messages} messages, {done.rows} rows{notes}, "
         f"lag {progress.lag_rows}",

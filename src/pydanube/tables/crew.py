@@ -39,6 +39,9 @@ class Workers(Protocol):
         A task may be done more than once, also at the same time; one result of it is returned.
         """
 
+    def ready(self) -> bool:
+        """Tell whether they can be had."""
+
 
 class Crew(Struct, frozen=True, kw_only=True):
     """Workers, and from which size on they are worth it."""
@@ -47,10 +50,12 @@ class Crew(Struct, frozen=True, kw_only=True):
     bytes_min: int = CREW_BYTES_MIN
     task_bytes: int = TASK_BYTES
     commit_bytes: int = CREW_COMMIT_BYTES
+    optional: bool = False
+    """Whether what they cannot do is done here."""
 
     def takes(self, size: int) -> bool:
         """Tell whether work of so many bytes is theirs."""
-        return size >= self.bytes_min
+        return size >= self.bytes_min and (not self.optional or self.workers.ready())
 
 
 class HereWorkers:
@@ -61,6 +66,10 @@ class HereWorkers:
     ) -> list[Result]:
         """Do all tasks."""
         return [work(each) for each in tasks]
+
+    def ready(self) -> bool:
+        """They always are."""
+        return True
 
 
 class InTools(Generic[Task, Result]):

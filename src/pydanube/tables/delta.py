@@ -31,6 +31,7 @@ from pydanube.tables.lake import (
     Joined,
     LakeSnapshot,
     LakeTable,
+    Run,
     StoredFile,
     TableFacts,
     Upsert,
@@ -204,10 +205,10 @@ class DeltaSnapshot(LakeSnapshot):
                 continue
 
     @override
-    def remove(self, places: pa.Table) -> bool:
+    def remove(self, runs: Sequence[Run]) -> bool:
         wanted = " OR ".join(
-            f"(partition = {row['partition']} AND offset = {row['offset']})"
-            for row in places.to_pylist()
+            f"(partition = {run.partition} AND offset BETWEEN {run.first} AND {run.last})"
+            for run in runs
         )
         return _happens(lambda: self._table.delete(wanted))
 

@@ -5,15 +5,16 @@ different types. Whoever gathers them lets the first piece by topic and offset h
 one had read them in order, and has the others done again with the columns that are fixed by then.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 from msgspec import Struct, structs
 
 from pydanube.tables.columns import Columns
-from pydanube.tables.crew import Crew, InTools, Toolbox, spread
+from pydanube.tables.crew import Crew, InTools, Toolbox, Workers, spread
 from pydanube.tables.errors import BadMessage
-from pydanube.tables.lake import DataFile
+from pydanube.tables.lake import DataFile, Run
 from pydanube.tables.ranges import ExportRules, RangeWriter, TableTools
 from pydanube.tables.state import Span
 
@@ -31,6 +32,10 @@ class PieceTask(Struct, frozen=True, kw_only=True):
     rules: ExportRules
 
 
+ColumnsTask = TypeVar("ColumnsTask", bound=Struct)
+"""A task with a field `columns`."""
+
+
 class WrittenPiece(Struct, frozen=True, kw_only=True):
     """What one worker has written; it is in no commit yet."""
 
@@ -42,6 +47,8 @@ class WrittenPiece(Struct, frozen=True, kw_only=True):
     bytes: int = 0
     dead: int = 0
     skipped: int = 0
+    runs: list[Run] = []
+    """Of dead letters that are tried again: those that are dead no longer."""
     refused: str | None = None
     """The message that does not fit a table that is set to fail then."""
 
@@ -85,23 +92,7 @@ def write_pieces(
 
     BadMessage: one of them does not fit, the table is set to fail then, and no file is left.
     """
-    done: dict[int, WrittenPiece] = {}
-    given_up: list[WrittenPiece] = []
-    waiting = list(enumerate(tasks))
-    while waiting:
-        answers = crew.workers.run(
-            InTools(toolbox, write_piece), [task for _, task in waiting], WrittenPiece
-        )
-        again = []
-        for (number, task), piece in zip(waiting, answers, strict=True):
-            if _admitted(piece, columns):
-                done[number] = piece
-            else:
-                given_up.append(piece)
-                again.append((number, task))
-        fixed = columns.schema.serialize().to_pybytes()
-        waiting = [(number, structs.replace(task, columns=fixed)) for number, task in again]
-    pieces = [done[number] for number in sorted(done)]
+    pieces, given_up = do_pieces(crew.workers, toolbox, write_piece, tasks, columns)
     refused = next((each.refused for each in pieces if each.refused is not None), None)
     if refused is not None:
         given_up += pieces
@@ -118,6 +109,35 @@ def write_pieces(
         dead=sum(each.dead for each in pieces),
         skipped=sum(each.skipped for each in pieces),
     )
+
+
+def do_pieces(
+    workers: Workers,
+    toolbox: Toolbox,
+    work: Callable[[TableTools, ColumnsTask], WrittenPiece],
+    tasks: Sequence[ColumnsTask],
+    columns: Columns,
+) -> tuple[list[WrittenPiece], list[WrittenPiece]]:
+    """Have tasks done that write rows; return their pieces, and those that cannot be used.
+
+    `columns` grows by what the rows have. The first task that brings a column decides its type.
+    """
+    done: dict[int, WrittenPiece] = {}
+    given_up: list[WrittenPiece] = []
+    waiting = list(enumerate(tasks))
+    while waiting:
+        given = [task for _, task in waiting]
+        answers = workers.run(InTools(toolbox, work), given, WrittenPiece)
+        again = []
+        for (number, task), piece in zip(waiting, answers, strict=True):
+            if _admitted(piece, columns):
+                done[number] = piece
+            else:
+                given_up.append(piece)
+                again.append((number, task))
+        fixed = columns.schema.serialize().to_pybytes()
+        waiting = [(number, structs.replace(task, columns=fixed)) for number, task in again]
+    return [done[number] for number in sorted(done)], given_up
 
 
 def discard(tools: TableTools, pieces: Sequence[WrittenPiece | WrittenRange]) -> None:

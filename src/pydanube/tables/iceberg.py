@@ -45,6 +45,7 @@ from pydanube.tables.lake import (
     Joined,
     LakeSnapshot,
     LakeTable,
+    Run,
     StoredFile,
     TableFacts,
     Upsert,
@@ -203,9 +204,9 @@ class IcebergSnapshot(LakeSnapshot):
                 continue
 
     @override
-    def remove(self, places: pa.Table) -> bool:
+    def remove(self, runs: Sequence[Run]) -> bool:
         changing = self._table.transaction()
-        changing.delete(any_of(places))
+        changing.delete(_any([_within(run) for run in runs]))
         return happens(changing)
 
     @override
@@ -380,8 +381,19 @@ def any_of(keys: pa.Table) -> BooleanExpression:
     if keys.num_columns == 1:
         found: BooleanExpression = _one_of(keys.column_names[0], set(keys.column(0).to_pylist()))
         return found
-    ways = [_all(each) for each in keys.to_pylist()]
+    return _any([_all(each) for each in keys.to_pylist()])
+
+
+def _any(ways: list[BooleanExpression]) -> BooleanExpression:
     return ways[0] if len(ways) == 1 else Or(*ways)
+
+
+def _within(run: Run) -> BooleanExpression:
+    return And(
+        _equal("partition", run.partition),
+        _at_least("offset", run.first),
+        _below("offset", run.last + 1),
+    )
 
 
 def _all(key: dict[str, Any]) -> BooleanExpression:

@@ -29,6 +29,14 @@ class DataFile(Struct, frozen=True, kw_only=True):
     """What the format keeps about the file, as it writes it."""
 
 
+class Run(Struct, frozen=True):
+    """All rows of a table from one offset to another, both included, of one partition."""
+
+    partition: int
+    first: int
+    last: int
+
+
 class StoredFile(Struct, frozen=True, kw_only=True):
     """A file of a table's current snapshot."""
 
@@ -106,8 +114,8 @@ class LakeSnapshot(Protocol):
     def delete(self, files: Sequence[DataFile]) -> None:
         """Delete files that are in no commit, as far as they are there."""
 
-    def remove(self, places: pa.Table) -> bool:
-        """Delete the rows at places, columns partition and offset; False: the table has moved."""
+    def remove(self, runs: Sequence[Run]) -> bool:
+        """Delete the rows of runs; False: the table has moved, and nothing was done."""
 
     def scan(self, columns: Sequence[str], bounds: Mapping[str, tuple[int, int]]) -> pa.Table:
         """Return columns of all rows, or of those whose numbers are in [low, high) by column."""

@@ -49,7 +49,7 @@ def compact(
     randomness: Randomness,
     *,
     which: Which = "main",
-    join: Join | None = None,
+    join: Join,
     dry_run: bool = False,
 ) -> Upkeep:
     """Join small files, in the order of partition and offset.
@@ -70,7 +70,7 @@ def compact(
         JoinTask(which=which, name=f"{job}-joined-{number:05d}", paths=group)
         for number, group in enumerate(groups)
     ]
-    written = _join_here(snapshot, tasks) if join is None else join(tasks)
+    written = join(tasks)
     joined = [
         Joined(file=file, paths=task.paths) for task, file in zip(tasks, written, strict=True)
     ]
@@ -110,10 +110,6 @@ def plan_groups(files: Sequence[StoredFile]) -> list[list[str]]:
             groups[-1].append(file.path)
             size += file.bytes
     return [group for group in groups if len(group) >= FILES_MIN]
-
-
-def _join_here(snapshot: LakeSnapshot, tasks: Sequence[JoinTask]) -> list[DataFile]:
-    return [snapshot.join(task.name, task.paths) for task in tasks]
 
 
 def _replace(table: LakeTable, joined: Sequence[Joined], summary: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from pydanube.tables.book import TableBook
 from pydanube.tables.catalogs import Tables, open_tables
-from pydanube.tables.crew import Crew
+from pydanube.tables.crew import HereWorkers, Workers
 from pydanube.tables.lake import LakeTable
 from pydanube.tables.partitioning import check_partitioning, read_partitioning
 from pydanube.tables.reprocessing import Reprocessed, reprocess
@@ -17,7 +17,8 @@ from pydanube.tables.settings import TableSetting, check_setting
 from pydanube.tables.state import backlog
 from pydanube.tables.topic_schemas import TopicSchemas
 from pydanube.tables.topic_source import BrokerTopic
-from pydanube.tables.verifying import Verdict, verify
+from pydanube.tables.verifying import Verdict
+from pydanube.tables.verifying_parts import Check, size_of, verify
 
 if TYPE_CHECKING:
     from pydanube.tables.maintenance import Upkeep, Which
@@ -129,26 +130,35 @@ class TableOperations:
             report(progress)
         return self.status(topic)
 
-    def verify(self, topic: str) -> Verdict:
-        """Compare what a table holds with what it says it holds."""
+    def verify(self, topic: str, *, content: bool = False) -> Verdict:
+        """Compare what a table holds with what it says it holds, and with its topic.
+
+        With `content`, rows are compared with what their messages decode to, as far as the topic
+        still has them.
+        """
         setting = self._book.get(topic)
         tables = self._tables(topic, setting)
         snapshot = tables.main.load()
-        positions = {} if snapshot is None else snapshot.positions
         return verify(
             tables.main.name,
-            positions,
-            setting.starts,
-            _places(tables.main),
-            _places(tables.dead),
-            may_lack=setting.mode == "upsert" or setting.on_error == "skip",
+            {} if snapshot is None else snapshot.positions,
+            BrokerTopic(self._given.access, topic).states(),
+            Check(
+                starts=setting.starts,
+                may_lack=setting.mode == "upsert" or setting.on_error == "skip",
+                content=content,
+            ),
+            self._workers_for(tables.main, tables.dead),
+            self._given.toolbox_of(topic, setting),
         )
 
-    def reprocess(self, topic: str) -> Reprocessed:
-        """Try dead letters again, by the schemas of today."""
+    def reprocess(self, topic: str, where: str = "") -> Reprocessed:
+        """Try dead letters again, by the schemas of today; those alone that meet a condition."""
         setting = self._book.get(topic)
-        schemas = TopicSchemas(self._given.registry, topic)
-        return reprocess(self._tables(topic, setting), setting, schemas, self._given.randomness)
+        tables = self._tables(topic, setting)
+        toolbox = self._given.toolbox_of(topic, setting)
+        workers = self._workers_for(tables.dead)
+        return reprocess(toolbox, workers, key=setting.key, where=where)
 
     def compact(self, topic: str, *, dry_run: bool = False) -> "list[Upkeep]":
         """Join small files of a table and of its dead letters."""
@@ -157,9 +167,8 @@ class TableOperations:
         setting = self._book.get(topic)
         done = []
         for which, table in self._existing(topic):
-            crew = self._crew_for(table)
             toolbox = self._given.toolbox_of(topic, setting)
-            join = None if crew is None else maintenance.join_by(crew.workers, toolbox)
+            join = maintenance.join_by(self._workers_for(table), toolbox)
             done.append(
                 maintenance.compact(
                     table, self._given.randomness, which=which, join=join, dry_run=dry_run
@@ -187,12 +196,10 @@ class TableOperations:
         now_ms = self._given.clock.now_ms()
         return [vacuum(table, now_ms, dry_run=dry_run) for _, table in self._existing(topic)]
 
-    def _crew_for(self, table: LakeTable) -> Crew | None:
-        """Return who looks after a table: workers, if it is large."""
-        crew, snapshot = self._given.crew, table.load()
-        if crew is None or snapshot is None or not crew.takes(snapshot.facts().bytes):
-            return None
-        return crew
+    def _workers_for(self, *tables: LakeTable) -> Workers:
+        """Return who looks after tables: the crew, if they are large."""
+        crew = self._given.crew
+        return HereWorkers() if crew is None or not crew.takes(size_of(tables)) else crew.workers
 
     def _existing(self, topic: str) -> "list[tuple[Which, LakeTable]]":
         tables = self._tables(topic, self._book.get(topic))

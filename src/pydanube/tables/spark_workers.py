@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from pydanube.errors import Unavailable
+from pydanube.errors import NotSupported, Unavailable
 from pydanube.tables.crew import Result, Task
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class SparkWorkers:
         self._spark = spark
         self._master = master
         self._own = spark is None
+        self._lacking = False
 
     def run(
         self, work: Callable[[Task], Result], tasks: Sequence[Task], kind: type[Result]
@@ -47,6 +48,18 @@ class SparkWorkers:
             raise Unavailable(f"the job in Spark failed: {_cause(error)}") from error
         found = {each["number"]: each["answer"] for each in answers.to_pylist()}
         return [msgspec.msgpack.decode(found[number], type=kind) for number in range(len(tasks))]
+
+    def ready(self) -> bool:
+        """Start the session; a machine that cannot is told about once."""
+        if self._lacking:
+            return False
+        try:
+            self._session()
+        except NotSupported as error:
+            self._lacking = True
+            _log.warning("without Spark, large ranges are worked on here: %s", error)
+            return False
+        return True
 
     def stop(self) -> None:
         """End the session, if it was started here."""

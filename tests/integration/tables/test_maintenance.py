@@ -13,6 +13,7 @@ from pydanube.runtime.clock import SystemClock
 from pydanube.runtime.randomness import SystemRandomness
 from pydanube.spark.source.planning import Limits
 from pydanube.tables import expiring, maintenance
+from pydanube.tables.crew import HereWorkers
 from pydanube.tables.expiring import Keeping, expire, vacuum
 from pydanube.tables.partitioning import read_partitioning
 from tests.support.crews import UnsteadyWorkers
@@ -53,15 +54,20 @@ def shelf() -> SchemaShelf:
     return schemas
 
 
+def compact(lake: Lake, **rest: Any) -> maintenance.Upkeep:
+    here = maintenance.join_by(HereWorkers(), MemoryToolbox(lake, MemoryTopic(), shelf()))
+    return maintenance.compact(lake.table(), SystemRandomness(), join=here, **rest)
+
+
 def test_small_files_are_joined_and_the_table_goes_on(lake: Lake, topic: MemoryTopic) -> None:
     before = lake.positions()
-    planned = maintenance.compact(lake.table(), SystemRandomness(), dry_run=True)
+    planned = compact(lake, dry_run=True)
     assert planned.change == "nothing"
-    done = maintenance.compact(lake.table(), SystemRandomness())
+    done = compact(lake)
     assert (done.change, done.files_before, done.files_after) == ("compacted", 6, 1)
     assert lake.positions() == before
     check_complete(topic, lake)
-    again = maintenance.compact(lake.table(), SystemRandomness())
+    again = compact(lake)
     assert again.change == "nothing"
     topic.publish({"id": 14}, schema=(1, 1))
     export_all(exporter(lake, topic, shelf()))
@@ -70,7 +76,7 @@ def test_small_files_are_joined_and_the_table_goes_on(lake: Lake, topic: MemoryT
 
 
 def test_what_a_table_was_is_forgotten_and_what_it_is_stays(lake: Lake, topic: MemoryTopic) -> None:
-    maintenance.compact(lake.table(), SystemRandomness())
+    compact(lake)
     now_ms = SystemClock().now_ms()
     done = expire(lake.table(), now_ms, Keeping(snapshots=0))
     assert (done.change, done.removed) == ("expired", 0)
@@ -118,7 +124,7 @@ def test_files_of_snapshots_that_are_kept_belong_to_somebody(
     lake: Lake, topic: MemoryTopic
 ) -> None:
     before = lake.data_files()
-    maintenance.compact(lake.table(), SystemRandomness())
+    compact(lake)
     for path in lake.root.rglob("*.parquet"):
         age(path, 30)
     vacuum(lake.table(), SystemClock().now_ms())
@@ -167,7 +173,7 @@ def test_exporters_go_on_while_files_are_joined(
         export_all(exporter(lake, topic, shelf()))
 
     outrun_join(monkeypatch, lake, more)
-    assert maintenance.compact(lake.table(), SystemRandomness()).change == "compacted"
+    assert compact(lake).change == "compacted"
     check_complete(topic, lake)
     snapshot = lake.table().load()
     assert snapshot is not None
@@ -177,9 +183,9 @@ def test_exporters_go_on_while_files_are_joined(
 def test_whoever_joins_the_same_files_later_changes_nothing(
     lake: Lake, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outrun_join(monkeypatch, lake, lambda: maintenance.compact(lake.table(), SystemRandomness()))
+    outrun_join(monkeypatch, lake, lambda: compact(lake))
     with pytest.raises(Conflict, match="run it again"):
-        maintenance.compact(lake.table(), SystemRandomness())
+        compact(lake)
     check_complete(topic, lake)
     assert len([name for name in lake.data_files() if "joined" in name]) == 1
 
@@ -207,7 +213,7 @@ def test_a_table_with_a_key_is_joined_too(lake: Lake) -> None:
     rules = {"upsert_key": ("routing_key",), "limits": Limits(rows=2)}
     export_all(exporter(lake, topic, shelf(), **rules))
     before = sorted(lake.rows(), key=lambda row: row["offset"])
-    assert maintenance.compact(lake.table(), SystemRandomness()).change == "compacted"
+    assert compact(lake).change == "compacted"
     assert sorted(lake.rows(), key=lambda row: row["offset"]) == before
     topic.publish({"id": 12}, schema=(1, 1), key="k0")
     export_all(exporter(lake, topic, shelf(), **rules))
