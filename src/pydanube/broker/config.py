@@ -27,6 +27,7 @@ from pydanube.model.names import check_namespace_name
 from pydanube.model.policies import DispatchConfig, Policies
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.segments.location import directory_root
+from pydanube.wire.http2.tls import TlsPaths
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -190,11 +191,38 @@ class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Certificates; not used in this version."""
+    """Certificates. With all three files, brokers talk to each other over mutual TLS only.
 
-    cert_file: Annotated[str | None, Meta(description="Certificate of the broker, PEM.")] = None
+    Files that are renewed are taken into use within seconds.
+    """
+
+    cert_file: Annotated[
+        str | None,
+        Meta(
+            description="Certificate of the broker, PEM; valid for its host name or address, for "
+            "servers and for clients."
+        ),
+    ] = None
     key_file: Annotated[str | None, Meta(description="Its private key, PEM.")] = None
-    ca_file: Annotated[str | None, Meta(description="Certificates to trust, PEM.")] = None
+    ca_file: Annotated[
+        str | None, Meta(description="Who signs the certificates of brokers, PEM.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        given = [self.cert_file, self.key_file, self.ca_file]
+        if any(given) and not all(given):
+            raise InvalidConfig(
+                "auth.tls needs cert_file, key_file and ca_file; some of them are missing"
+            )
+
+    @property
+    def paths(self) -> TlsPaths | None:
+        """The files, if they are given."""
+        if self.cert_file is None or self.key_file is None:
+            return None
+        return TlsPaths(
+            certificate=self.cert_file, key=self.key_file, client_authorities=self.ca_file
+        )
 
 
 class JwtConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -420,7 +448,8 @@ def _refuse_the_unsupported(config: BrokerConfig) -> None:
 
 def _refuse_exposure(config: BrokerConfig) -> None:
     """Without credentials, only this machine may reach the broker."""
-    raft = config.broker.raft_address if config.is_clustered else None
+    is_open = config.is_clustered and config.auth.tls.paths is None
+    raft = config.broker.raft_address if is_open else None
     addresses = {
         "raft": raft,
         "client": config.broker.client_address,

@@ -120,6 +120,7 @@ async def open_metadata(
             address=advertised_raft_address(address, broker_url),
             seed_nodes=config.meta_store.seed_nodes,
             join=config.meta_store.join,
+            cluster_name=config.cluster_name,
         ),
         settings=node_settings(config),
         table=table,

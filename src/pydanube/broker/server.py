@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pydanube.broker.addresses import Address, url_beside
 from pydanube.broker.broker import ADMIN_SERVICES, CLIENT_SERVICES, Broker, Urls
 from pydanube.broker.config import BrokerConfig, advertised_urls
+from pydanube.broker.errors import InvalidConfig
 from pydanube.broker.metadata import Peers
 from pydanube.broker.servicers.health import SERVICE as HEALTH_SERVICE
 from pydanube.broker.servicers.health import HealthServicer
@@ -22,6 +23,7 @@ from pydanube.wire.danube.reflection import Reflection
 from pydanube.wire.http2.channel import Http2Channel
 from pydanube.wire.http2.engine import Http2Engine
 from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.tls import TlsFiles
 
 DEFAULT_ENGINE = "http2"
 REQUEST_BYTES_MAX = 64 * 1024 * 1024
@@ -60,7 +62,7 @@ class BrokerServer:
         """Listen, recover and serve. DanubeError says why it cannot; then nothing is left over."""
         machine = machine or this_machine()
         engine = engine or engine_named(DEFAULT_ENGINE)
-        server = cls(config, machine, engine, peers or system_peers(machine))
+        server = cls(config, machine, engine, peers or await system_peers(config, machine))
         try:
             await server._serve()
         except BaseException:
@@ -163,9 +165,23 @@ class BrokerServer:
         self._rendering.stop()
 
 
-def system_peers(machine: Machine) -> Peers:
-    """Return how brokers talk to each other over real sockets."""
-    return Peers(engine=Http2Engine(limits=RAFT_LIMITS, clock=machine.clock), connect=Http2Channel)
+async def system_peers(config: BrokerConfig, machine: Machine) -> Peers:
+    """Return how brokers talk to each other over real sockets: with certificates, if there are."""
+    paths = config.auth.tls.paths
+    if paths is None:
+        engine = Http2Engine(limits=RAFT_LIMITS, clock=machine.clock)
+        return Peers(engine=engine, connect=Http2Channel)
+    files = TlsFiles(machine.files, paths)
+    try:
+        await files.load()
+    except OSError as error:
+        raise InvalidConfig(f"the files of auth.tls cannot be used: {error}") from error
+
+    def connect(address: str) -> Http2Channel:
+        return Http2Channel(f"https://{address}", tls=files.calling)
+
+    engine = Http2Engine(limits=RAFT_LIMITS, clock=machine.clock, tls=files)
+    return Peers(engine=engine, connect=connect)
 
 
 def engine_named(name: str) -> Engine:

@@ -168,8 +168,8 @@ class Forwarding:
             return False
         request = encode(Writes([ask.payload for ask in batch]))
         try:
-            reply = await self._transport.channel(address).unary(
-                WRITE, request, timeout_seconds=self._write_ms_max / 1000
+            reply = await self._transport.call(
+                address, WRITE, request, timeout_seconds=self._write_ms_max / 1000
             )
             written = decode(reply, Written)
         except CallRefused as refused:
@@ -212,8 +212,8 @@ class Forwarding:
         if address is None:
             return None
         try:
-            reply = await self._transport.channel(address).unary(
-                READ_INDEX, b"", timeout_seconds=self._write_ms_max / 1000
+            reply = await self._transport.call(
+                address, READ_INDEX, b"", timeout_seconds=self._write_ms_max / 1000
             )
         except CallRefused:
             return None

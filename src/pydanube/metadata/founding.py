@@ -8,7 +8,7 @@ from pydanube.metadata.raft_calls import NODE_INFO, NodeInfo, decode
 from pydanube.metadata.transport import Transport
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
-from pydanube.wire.calls import CallRefused
+from pydanube.wire.calls import CallRefused, StatusCode
 
 POLL_SECONDS = 0.5
 CALL_SECONDS = 3.0
@@ -50,10 +50,10 @@ async def founding_membership(
     while not own().belongs_to_a_cluster:
         for address in unheard:
             try:
-                reply = await transport.channel(address).unary(
-                    NODE_INFO, b"", timeout_seconds=CALL_SECONDS
-                )
-            except CallRefused:
+                reply = await transport.call(address, NODE_INFO, b"", timeout_seconds=CALL_SECONDS)
+            except CallRefused as refused:
+                if refused.code is StatusCode.FAILED_PRECONDITION:
+                    _log.warning("a founder refuses this node", address=address, error=refused.text)
                 continue
             heard[address] = decode(reply, NodeInfo)
             if heard[address].belongs_to_a_cluster:

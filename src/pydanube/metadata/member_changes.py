@@ -55,8 +55,8 @@ class MemberChanges:
         if address is None:
             return Changed(raft.leader, None, None)
         try:
-            reply = await self._transport.channel(address).unary(
-                CHANGE, encode(request), timeout_seconds=CHANGE_SECONDS
+            reply = await self._transport.call(
+                address, CHANGE, encode(request), timeout_seconds=CHANGE_SECONDS
             )
         except CallRefused as refused:
             raise Unavailable(f"the leader at {address} did not answer: {refused}") from refused

@@ -28,6 +28,13 @@ CHANGE = "/pydanube.Raft/Change"
 _Kind = TypeVar("_Kind")
 
 
+class Envelope(Struct, frozen=True, array_like=True):
+    """Every request, and to which cluster its sender belongs."""
+
+    cluster: str
+    request: bytes
+
+
 class Letters(Struct, frozen=True, array_like=True):
     """Messages of one node to another, and where answers find the sender."""
 
@@ -130,6 +137,23 @@ def error_of(failure: Failure) -> DanubeError:
 def encode(call: Struct) -> bytes:
     """Return a request or reply as bytes."""
     return msgspec.msgpack.encode(call)
+
+
+def envelope(cluster: str, request: bytes) -> bytes:
+    """Return a request as it is sent."""
+    return msgspec.msgpack.encode(Envelope(cluster, request))
+
+
+def open_envelope(data: bytes, cluster: str) -> bytes:
+    """Return the request; refuse the call if it comes from a node of another cluster."""
+    found = decode(data, Envelope)
+    if found.cluster != cluster:
+        raise CallRefused(
+            StatusCode.FAILED_PRECONDITION,
+            f"this node belongs to the cluster {cluster!r}, the caller to {found.cluster!r}: see "
+            "its meta_store.seed_nodes and cluster_name",
+        )
+    return found.request
 
 
 def decode(data: bytes, kind: type[_Kind]) -> _Kind:

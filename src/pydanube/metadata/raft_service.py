@@ -25,10 +25,14 @@ from pydanube.metadata.raft_calls import (
     decode,
     encode,
     failure_of,
+    open_envelope,
 )
 from pydanube.metadata.state_machine import Result
 from pydanube.metadata.transport import SnapshotPieces, Transport
+from pydanube.observability.logging import get_logger
 from pydanube.wire.calls import Call, CallRefused, HandlerTable, Reply, StatusCode
+
+_log = get_logger(__name__)
 
 
 class Proposer(Protocol):
@@ -52,6 +56,8 @@ class RaftService:
         self._transport = transport
         self._changes = changes
         self._pieces = SnapshotPieces()
+        self._strangers_told = False
+        """Whether the log says that somebody from elsewhere calls: once, for they go on."""
 
     def add_to(self, table: HandlerTable) -> None:
         """Serve all that nodes ask of each other."""
@@ -62,9 +68,19 @@ class RaftService:
         table.add_unary(READ_INDEX, self._read_index)
         table.add_unary(CHANGE, self._change)
 
+    def _opened(self, request: bytes, call: Call) -> bytes:
+        """Return what was asked, if the caller belongs to this cluster."""
+        try:
+            return open_envelope(request, self._transport.cluster)
+        except CallRefused as refused:
+            if not self._strangers_told:
+                _log.warning("a call from elsewhere was refused", peer=call.peer, why=refused.text)
+            self._strangers_told = True
+            raise
+
     def _messages(self, request: bytes, call: Call, reply: Reply) -> None:
         try:
-            letters = decode(request, Letters)
+            letters = decode(self._opened(request, call), Letters)
         except CallRefused as refused:
             reply.refuse(refused.code, refused.text)
             return
@@ -74,7 +90,7 @@ class RaftService:
         reply.send(b"")
 
     async def _snapshot(self, request: bytes, call: Call) -> bytes:
-        piece = decode(request, SnapshotPiece)
+        piece = decode(self._opened(request, call), SnapshotPiece)
         self._transport.meet(piece.sender, piece.address)
         try:
             message = self._pieces.add(piece)
@@ -85,10 +101,11 @@ class RaftService:
         return b""
 
     async def _node_info(self, request: bytes, call: Call) -> bytes:
+        self._opened(request, call)
         return encode(self._store.node_info())
 
     async def _write(self, request: bytes, call: Call) -> bytes:
-        writes = decode(request, Writes)
+        writes = decode(self._opened(request, call), Writes)
         proposed: list[asyncio.Future[tuple[int, Result | None]] | Failure] = []
         for command in writes.commands:
             try:
@@ -108,6 +125,7 @@ class RaftService:
         return encode(Written(None, last, outcomes))
 
     async def _read_index(self, request: bytes, call: Call) -> bytes:
+        self._opened(request, call)
         try:
             return encode(ReadAt(None, await self._node.read_index()))
         except NotLeader as error:
@@ -116,7 +134,9 @@ class RaftService:
             raise CallRefused(StatusCode.UNAVAILABLE, str(error)) from error
 
     async def _change(self, request: bytes, call: Call) -> bytes:
-        return encode(await self._changes.change_here(decode(request, ChangeMembers)))
+        return encode(
+            await self._changes.change_here(decode(self._opened(request, call), ChangeMembers))
+        )
 
 
 async def _outcome(

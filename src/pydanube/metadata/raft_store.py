@@ -59,6 +59,8 @@ class RaftPlace(Struct, frozen=True, kw_only=True):
     """Addresses of all founders, this one included; empty: the node is alone."""
     join: bool = False
     """Wait to be added to a cluster, and found none."""
+    cluster_name: str = ""
+    """Nodes whose clusters have other names do not talk to each other."""
 
 
 class FollowerStatus(Struct, frozen=True, kw_only=True):
@@ -164,6 +166,7 @@ class RaftStore(MachineStore, Replicated):
             machine.clock, tasks, connect, lambda node: self._node.report_lost(node)
         )
         self._transport.address = self._place.address
+        self._transport.cluster = self._place.cluster_name
         self._node = RaftNode(
             self._disk,
             stored,

@@ -8,7 +8,14 @@ from pydanube.metadata.raft.entries import Snapshot
 from pydanube.metadata.raft.membership import Membership
 from pydanube.metadata.raft.messages import Append, InstallSnapshot, Message
 from pydanube.metadata.raft.settings import MIB
-from pydanube.metadata.raft_calls import MESSAGES, SNAPSHOT, Letters, SnapshotPiece, encode
+from pydanube.metadata.raft_calls import (
+    MESSAGES,
+    SNAPSHOT,
+    Letters,
+    SnapshotPiece,
+    encode,
+    envelope,
+)
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
@@ -48,6 +55,8 @@ class Transport:
         self._strangers: dict[int, str] = {}
         self._membership = Membership({}, {})
         self.address = ""
+        self.cluster = ""
+        """Its name goes with every request: nodes of another cluster take none of them."""
         self._closed = False
 
     def set_members(self, membership: Membership) -> None:
@@ -68,9 +77,13 @@ class Transport:
         """Return where a node is reached."""
         return self._membership.address_of(node) or self._strangers.get(node)
 
-    def channel(self, address: str) -> Channel:
-        """Return the channel to an address, for calls that want an answer."""
-        return self._sender(address).channel
+    async def call(
+        self, address: str, path: str, request: bytes, *, timeout_seconds: float
+    ) -> bytes:
+        """Ask the node at an address and return its answer; raises CallRefused."""
+        return await self._sender(address).channel.unary(
+            path, envelope(self.cluster, request), timeout_seconds=timeout_seconds
+        )
 
     def send(self, messages: Sequence[Message]) -> None:
         """Put messages on their way."""
@@ -86,6 +99,7 @@ class Transport:
         if sender is None:
             sender = _Sender(self._clock, self._connect(address), address, self._lost)
             sender.own_address = self.address
+            sender.cluster = self.cluster
             self._senders[address] = sender
             self._tasks.start(sender.run(), f"raft messages to {address}")
         return sender
@@ -105,6 +119,7 @@ class _Sender:
     ) -> None:
         self.channel = channel
         self.own_address = ""
+        self.cluster = ""
         self._clock = clock
         self._address = address
         self._lost = lost
@@ -158,7 +173,9 @@ class _Sender:
 
     async def _call(self, path: str, request: bytes, to: int) -> bool:
         try:
-            await self.channel.unary(path, request, timeout_seconds=CALL_SECONDS)
+            await self.channel.unary(
+                path, envelope(self.cluster, request), timeout_seconds=CALL_SECONDS
+            )
         except CallRefused as refused:
             if self._closed:
                 return False

@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import ssl
-import subprocess
 from contextlib import asynccontextmanager, suppress
 
 import grpc
@@ -11,61 +10,14 @@ import grpc.aio
 import pytest
 
 from pydanube.errors import InvalidRequest
-from pydanube.runtime.system_files import SystemFiles
 from pydanube.wire.calls import CallRefused, HandlerTable, StatusCode
 from pydanube.wire.http2.channel import Http2Channel
 from pydanube.wire.http2.engine import Http2Engine
 from pydanube.wire.http2.limits import Http2Limits
-from pydanube.wire.http2.tls import TlsFiles, TlsPaths
 from tests.contract.engine_contract import within_patience
+from tests.support.certificates import Authority, Installed
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-
-
-NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-
-
-def openssl(*arguments):
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
-
-
-class Authority:
-    """Signs certificates for localhost."""
-
-    def __init__(self, folder, name):
-        self.folder = folder
-        self.name = name
-        self.certificate = folder / f"{name}.pem"
-        self._key = folder / f"{name}.key"
-        openssl(
-            *[
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:P-256",
-                "-nodes",
-                "-days",
-                "2",
-            ],
-            *("-subj", f"/CN={name}", "-keyout", self._key, "-out", self.certificate),
-        )
-
-    def sign(self, name):
-        """Return the paths of a new certificate and its key."""
-        certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        request, extra = self.folder / f"{name}.csr", self.folder / f"{name}.ext"
-        extra.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-        openssl(
-            *("req", *NEW_KEY),
-            *("-subj", f"/CN={name}", "-keyout", key, "-out", request),
-        )
-        openssl(
-            *("x509", "-req", "-in", request, "-days", "2", "-extfile", extra),
-            *("-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-out", certificate),
-        )
-        return certificate, key
 
 
 @pytest.fixture(scope="module")
@@ -76,28 +28,6 @@ def authority(tmp_path_factory):
 @pytest.fixture(scope="module")
 def other_authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("other"), "other")
-
-
-class Installed:
-    """The files a server reads, in a folder of their own."""
-
-    def __init__(self, folder, *, clients=None):
-        self.certificate, self.key = folder / "server.pem", folder / "server.key"
-        self.clients = folder / "clients.pem" if clients else None
-        if clients:
-            shutil.copy(clients.certificate, self.clients)
-
-    def put(self, certificate, key):
-        shutil.copy(certificate, self.certificate)
-        shutil.copy(key, self.key)
-
-    def files(self):
-        paths = TlsPaths(
-            certificate=str(self.certificate),
-            key=str(self.key),
-            client_authorities=None if self.clients is None else str(self.clients),
-        )
-        return TlsFiles(SystemFiles(), paths)
 
 
 @asynccontextmanager

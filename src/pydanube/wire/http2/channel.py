@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 from typing_extensions import override
@@ -33,14 +33,15 @@ class Http2Channel(ExchangeChannel):
     """Calls the broker at `url`: http://host:port, https://host:port or host:port.
 
     Calls that find no connection wait for one; when it cannot be made they end as UNAVAILABLE, and
-    the next call tries again. Calls beyond what the broker takes at once wait for their turn.
+    the next call tries again. Calls beyond what the broker takes at once wait for their turn. `tls`
+    as a function is asked anew for each connection: certificates may have been renewed.
     """
 
     def __init__(
         self,
         url: str,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
         limits: Http2Limits = CLIENT_LIMITS,
         clock: Clock | None = None,
     ) -> None:
@@ -205,9 +206,10 @@ class Http2Channel(ExchangeChannel):
         loop = asyncio.get_running_loop()
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
-        if self._tls is not None:
-            self._tls.set_alpn_protocols(["h2"])
-        await loop.create_connection(lambda: connection, address.host, address.port, ssl=self._tls)
+        tls = self._tls() if callable(self._tls) else self._tls
+        if tls is not None:
+            tls.set_alpn_protocols(["h2"])
+        await loop.create_connection(lambda: connection, address.host, address.port, ssl=tls)
 
     def _start_waiting(self) -> None:
         """Put as many waiting calls on the connection as it has room for."""

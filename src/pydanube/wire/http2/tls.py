@@ -1,14 +1,18 @@
-"""TLS for servers: certificates that are renewed while the server runs."""
+"""TLS for servers, and for peers that are both: certificates renewed while they run."""
 
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
+from typing_extensions import override
 
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.files import Files, read_whole
 
 REFRESH_SECONDS: Final = 10.0
+FAILURES_TOLD_MAX: Final = 5
+"""Handshakes that failed and are logged, between two looks at the files."""
 
 _log = get_logger(__name__)
 
@@ -34,28 +38,45 @@ class TlsFiles:
         self._paths = paths
         self._contents: list[bytes] = []
         self._current: ssl.SSLContext
+        self._calling: ssl.SSLContext
+        self._failures_told = 0
 
     async def load(self) -> ssl.SSLContext:
         """Return the context to listen with (OSError or ssl.SSLError when that cannot be)."""
         self._contents = await self._read()
         self._current = self._build()
+        self._calling = self._build_calling()
         front = self._build()
         front.sni_callback = self._serve_with_current
         return front
 
     async def refresh(self) -> bool:
         """Take changed files into use; False when nothing changed or they are not usable yet."""
+        self._failures_told = 0
         try:
             contents = await self._read()
             if contents == self._contents:
                 return False
-            self._current = self._build()
+            current, calling = self._build(), self._build_calling()
+            self._current, self._calling = current, calling
         except OSError as error:
             _log.warning("the TLS files cannot be used yet", reason=str(error))
             return False
         self._contents = contents
         _log.info("the TLS files have been renewed", certificate=self._paths.certificate)
         return True
+
+    def calling(self) -> ssl.SSLContext:
+        """Return the context to call others of its kind with, as the files are now.
+
+        It shows the same certificate, and trusts those whom `client_authorities` signed.
+        """
+        return self._calling
+
+    def _tell_failure(self, error: ssl.SSLError) -> None:
+        self._failures_told += 1
+        if self._failures_told <= FAILURES_TOLD_MAX:
+            _log.warning("a connection was refused, as its TLS handshake failed", reason=str(error))
 
     async def _read(self) -> list[bytes]:
         paths = [self._paths.certificate, self._paths.key, self._paths.client_authorities]
@@ -69,6 +90,13 @@ class TlsFiles:
             context.load_verify_locations(self._paths.client_authorities)
             context.verify_mode = ssl.CERT_REQUIRED
         context.set_alpn_protocols(["h2"])
+        context.sslobject_class = _told_handshake(self._tell_failure)
+        return context
+
+    def _build_calling(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._paths.client_authorities)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self._paths.certificate, self._paths.key)
         return context
 
     def _serve_with_current(
@@ -77,3 +105,20 @@ class TlsFiles:
         # Called for every handshake, with a name or without. It is the one moment at which a
         # listener that knows a single context can be given another.
         connection.context = self._current
+
+
+def _told_handshake(tell: Callable[[ssl.SSLError], None]) -> type[ssl.SSLObject]:
+    """Return a kind of TLS connection that says why its handshake failed; event loops do not."""
+
+    class ToldHandshake(ssl.SSLObject):
+        @override
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise
+            except ssl.SSLError as error:
+                tell(error)
+                raise
+
+    return ToldHandshake
