@@ -120,14 +120,12 @@ def _topic_load(
 
 
 def _began_anew(before: TopicCounters, after: TopicCounters) -> bool:
-    return before.served_since_ms != after.served_since_ms or any(
-        now < then
-        for then, now in (
-            (before.messages_in, after.messages_in),
-            (before.bytes_in, after.bytes_in),
-            (before.messages_out, after.messages_out),
-            (before.bytes_out, after.bytes_out),
-        )
+    return (
+        before.served_since_ms != after.served_since_ms
+        or before.messages_in > after.messages_in
+        or before.bytes_in > after.bytes_in
+        or before.messages_out > after.messages_out
+        or before.bytes_out > after.bytes_out
     )
 
 
