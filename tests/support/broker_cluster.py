@@ -133,8 +133,12 @@ class BrokerCluster:
 
     async def move(self, topic: str, to: ClusterBroker) -> None:
         """Ask the owner to hand a topic over, and wait until the other one serves it."""
-        step = ask_for(to.clustering.directory.read(), topic, "unload", 0, to=to.id)
-        await to.store.transact(step.conditions, step.operations)
+        owner = await self.owned(topic)
+        if owner is to:
+            return
+        await self.until(lambda: topic not in owner.clustering.directory.read().markers)
+        step = ask_for(owner.clustering.directory.read(), topic, "unload", 0, to=to.id)
+        await owner.store.transact(step.conditions, step.operations)
         await self.until(lambda: self.owner(topic) is to)
 
     async def until(self, is_so: Callable[[], bool]) -> None:

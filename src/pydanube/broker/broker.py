@@ -6,10 +6,12 @@ from pydanube.broker.addresses import AdvertisedUrls
 from pydanube.broker.clustering import Circumstances, Clustering
 from pydanube.broker.config import BrokerConfig
 from pydanube.broker.dead_letters import LocalDeadLetters
+from pydanube.broker.forwarding import Forwarding
 from pydanube.broker.gate import Gate
 from pydanube.broker.metadata import BrokerStore, OpenMetadata, Peers, open_metadata
 from pydanube.broker.readings import topic_readings
-from pydanube.broker.servicers.broker_admin import BrokerAdminServicer
+from pydanube.broker.servicers.broker_admin import BrokerAdminServicer, ThisBroker
+from pydanube.broker.servicers.cluster_admin import ClusterAdminServicer
 from pydanube.broker.servicers.consumer import ConsumerServicer
 from pydanube.broker.servicers.control import ControlServicer
 from pydanube.broker.servicers.discovery import DiscoveryServicer
@@ -76,10 +78,10 @@ ADMIN_SERVICES = (
 )
 _FAILING_NAMED_MAX = 10
 _NOT_YET = "this version of the broker does not offer it"
+_NO_NODES = "the metadata of this broker are not agreed on by Raft nodes; see meta_store"
 _UNSERVED = frozenset(
     {
         services.EDGE_REPLICATOR_SERVICE,
-        services.CLUSTER_ADMIN,
         services.SECURITY_ADMIN,
     }
 )
@@ -130,6 +132,7 @@ class Broker:
         self._parsing_threads = WorkerThreads("danube-parsing", PARSING_THREADS)
         self._validation_threads = WorkerThreads("danube-validation", VALIDATION_THREADS)
         self._serving: _Serving | None = None
+        self._forwarding: Forwarding | None = None
         self._draining = False
         self.client_gate = Gate(CLIENT_SERVICES, metrics)
         self.admin_gate = Gate(ADMIN_SERVICES, metrics)
@@ -239,8 +242,15 @@ class Broker:
             )
         )
         self._tasks.start(self._sweep(registration), "sweep")
-        self.client_gate.open(self._client_table(urls))
-        self.admin_gate.open(self._admin_table(urls))
+        client_table, admin_table = self._client_table(urls), self._admin_table(urls)
+        if clustering is not None:
+            self._forwarding = Forwarding(
+                topics, clustering.directory, metadata.broker, self._peers.connect
+            )
+            self._forwarding.wrap(client_table)
+            self._forwarding.wrap(admin_table)
+        self.client_gate.open(client_table)
+        self.admin_gate.open(admin_table)
         _log.info("serving", broker=metadata.broker, topics=len(topics))
 
     def _clustering(
@@ -299,11 +309,20 @@ class Broker:
         topics, registration = self._serving.topics, self._serving.registration
         broker_id = self._serving.broker_id
         table = _refusing(ADMIN_SERVICES)
-        BrokerAdminServicer(topics, broker_id, urls.client, urls.admin, urls.metrics).register(
-            table
+        clustering = self._serving.clustering
+        this = ThisBroker(
+            id=broker_id, urls=urls.client, admin_url=urls.admin, metrics_url=urls.metrics
         )
+        BrokerAdminServicer(topics, this, clustering).register(table)
+        raft = self._serving.opened.raft
+        if raft is None:
+            services.unimplemented(table, services.CLUSTER_ADMIN, _NO_NODES)
+        else:
+            ClusterAdminServicer(raft).register(table)
         NamespaceAdminServicer(topics).register(table)
-        TopicAdminServicer(topics, registration, self._serving.schemas, broker_id).register(table)
+        TopicAdminServicer(
+            topics, registration, self._serving.schemas, broker_id, clustering
+        ).register(table)
         ControlServicer(topics, registration).register(table)
         SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)
         return table
@@ -372,6 +391,8 @@ class Broker:
         self.client_gate.close()  # Calls that a recovery in vain has held learn of it at once.
         self.admin_gate.close()
         await self._tasks.close()
+        if self._forwarding is not None:
+            await self._forwarding.close()
         if self._serving is not None:
             await self._serving.storage.close()
             await self._serving.opened.close()

@@ -11,6 +11,7 @@ from pydanube.cluster.leader import Leader, Leadership
 from pydanube.cluster.membership import LeaseTerms, Membership
 from pydanube.cluster.mirrors.ports import Mirrors
 from pydanube.cluster.opening import Opening
+from pydanube.cluster.operations import Operations
 from pydanube.cluster.ownership import Ownership
 from pydanube.cluster.records import BrokerRecord, BrokerState, encode
 from pydanube.metadata import keys
@@ -53,6 +54,7 @@ class Clustering:
         self.membership = Membership(
             given.store, given.clock, given.tasks, given.broker, given.record, given.terms
         )
+        self.operations = Operations(given.store, self.directory, given.clock)
         self._ownership: Ownership | None = None
         self.leader: Leader | None = None
 

@@ -177,8 +177,7 @@ class Ownership(Placement):
                 continue
             marked = self._directory.view.markers.get(name)
             if marked is not None and not marked.marker.ready:
-                marker = marked.marker
-                self._begin(name, self.hand_over(name, marker.reason, marker.to_broker))
+                self._begin(name, self._heed(name, marked.marker))
 
     def _wanted(self) -> dict[str, int]:
         if not self._membership.is_certain:
@@ -262,6 +261,13 @@ class Ownership(Placement):
         topic.close(_moved(topic.name))
         self._topics.release(topic)
         self._registration.retire(topic)
+
+    async def _heed(self, name: str, marker: Marker) -> None:
+        """Do what somebody asks the owner of a topic for."""
+        if marker.reason == "delete":
+            await self._registration.delete_physical(name)
+        else:
+            await self.hand_over(name, marker.reason, marker.to_broker)
 
     # Handing over.
 

@@ -10,7 +10,9 @@ from pydanube.model.progress import Progress
 from pydanube.storage.topic_log import LastBatch
 
 BrokerMode = Literal["active", "draining", "drained"]
-MoveReason = Literal["create", "unload", "rebalance", "drain", "shutdown", "failover", "orphan"]
+MoveReason = Literal[
+    "create", "unload", "rebalance", "drain", "shutdown", "failover", "orphan", "delete"
+]
 
 
 class BrokerRecord(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from pydanube.errors import (
     InvalidRequest,
     NotFound,
     Unavailable,
+    WrongBroker,
 )
 from pydanube.model.ids import TopicId
 from pydanube.model.names import (
@@ -290,7 +291,8 @@ class TopicManager:
         for index in range(partitions):
             self._check_free(partition_name(base, index))
         for index in range(partitions):
-            await self.create(partition_name(base, index), request)
+            with suppress(WrongBroker):  # It is there, and another broker serves it.
+                await self.create(partition_name(base, index), request)
 
     def _check_free(self, name: str) -> None:
         if self._is_taken(name):

@@ -579,11 +579,15 @@ class Registration:
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, or all partitions of it, and let everybody there go."""
         for each in self._topics.names_to_delete(name):
-            async with self._locks.hold(each):
-                topic = self._topics.find(each)
-                if topic is not None:  # Unless another call has been faster.
-                    await self._topics.delete(topic)
-                    self.retire(topic)
+            await self.delete_physical(each)
+
+    async def delete_physical(self, name: str) -> None:
+        """Delete one topic that is served here, be it a partition, and let everybody there go."""
+        async with self._locks.hold(name):
+            topic = self._topics.find(name)
+            if topic is not None:  # Unless another call has been faster.
+                await self._topics.delete(topic)
+                self.retire(topic)
 
     async def close_producer(self, producer_id: int) -> None:
         """Let a producer go that says so itself; an unknown one is gone already."""

@@ -1,7 +1,11 @@
-"""BrokerAdmin, as far as one broker can answer."""
+"""BrokerAdmin: who the brokers are, and which of them serve."""
+
+from msgspec import Struct
 
 from pydanube.broker.addresses import AdvertisedUrls
-from pydanube.errors import NotFound, NotSupported
+from pydanube.broker.clustering import Clustering
+from pydanube.cluster.records import BrokerRecord
+from pydanube.errors import InvalidRequest, NotFound, NotSupported
 from pydanube.model.ids import BrokerId
 from pydanube.topics.manager import TopicManager
 from pydanube.wire.calls import Call, HandlerTable
@@ -10,24 +14,28 @@ from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.services import serve
 
 _ALONE = "needs a second broker, and this one stands alone"
+PARALLEL_DEFAULT = 1
+TIMEOUT_SECONDS_DEFAULT = 60
+
+
+class ThisBroker(Struct, frozen=True, kw_only=True):
+    """What a broker tells of itself."""
+
+    id: BrokerId
+    urls: AdvertisedUrls
+    admin_url: str
+    metrics_url: str
 
 
 class BrokerAdminServicer:
-    """Answers for a cluster of one."""
+    """Answers for the whole cluster, which may be of one."""
 
     def __init__(
-        self,
-        topics: TopicManager,
-        broker_id: BrokerId,
-        urls: AdvertisedUrls,
-        admin_url: str,
-        metrics_url: str,
+        self, topics: TopicManager, this: ThisBroker, cluster: Clustering | None = None
     ) -> None:
         self._topics = topics
-        self._broker_id = broker_id
-        self._urls = urls
-        self._admin_url = admin_url
-        self._metrics_url = metrics_url
+        self._this = this
+        self._cluster = cluster
 
     def register(self, table: HandlerTable) -> None:
         """Serve the methods of BrokerAdmin."""
@@ -40,20 +48,30 @@ class BrokerAdminServicer:
         serve(table, services.TRIGGER_REBALANCE, self.rebalance)
 
     async def list_brokers(self, request: admin.Empty, call: Call) -> admin.BrokerListResponse:
-        """Describe this broker."""
-        info = admin.BrokerInfo(
-            broker_id=str(self._broker_id),
-            broker_addr=self._urls.broker_url,
-            broker_role="Cluster_Leader",
-            admin_addr=self._admin_url,
-            metrics_addr=self._metrics_url,
-            broker_status="active",
-        )
-        return admin.BrokerListResponse(brokers=[info])
+        """Describe every registered broker."""
+        if self._cluster is None:
+            alone = BrokerRecord(
+                broker_url=self._this.urls.broker_url,
+                connect_url=self._this.urls.connect_url,
+                admin_url=self._this.admin_url,
+                metrics_url=self._this.metrics_url,
+            )
+            return admin.BrokerListResponse(
+                brokers=[_info(self._this.id, alone, self._this.id, "active")]
+            )
+        view = self._cluster.directory.view
+        infos = [
+            _info(broker, record, view.leader, view.state(broker).mode)
+            for broker, record in sorted(view.brokers.items())
+        ]
+        return admin.BrokerListResponse(brokers=infos)
 
     async def leader_broker(self, request: admin.Empty, call: Call) -> admin.BrokerResponse:
-        """Name this broker: it leads itself."""
-        return admin.BrokerResponse(leader=str(self._broker_id))
+        """Name the broker that leads."""
+        if self._cluster is None:
+            return admin.BrokerResponse(leader=str(self._this.id))
+        leader = self._cluster.directory.view.leader
+        return admin.BrokerResponse(leader=str(leader) if leader is not None else "")
 
     async def list_namespaces(
         self, request: admin.Empty, call: Call
@@ -64,15 +82,35 @@ class BrokerAdminServicer:
     async def unload(
         self, request: admin.UnloadBrokerRequest, call: Call
     ) -> admin.UnloadBrokerResponse:
-        """Refuse: there is nobody to take the topics."""
-        raise NotSupported(f"unloading a broker {_ALONE}")
+        """Move a broker's topics to others."""
+        if self._cluster is None:
+            raise NotSupported(f"unloading a broker {_ALONE}")
+        drained = await self._cluster.operations.drain(
+            _broker_id(request.broker_id),
+            include=set(request.namespaces_include),
+            exclude=set(request.namespaces_exclude),
+            parallel_max=request.max_parallel or PARALLEL_DEFAULT,
+            seconds_max=request.timeout_seconds or TIMEOUT_SECONDS_DEFAULT,
+            dry_run=request.dry_run,
+        )
+        return admin.UnloadBrokerResponse(
+            started=drained.started,
+            total=drained.total,
+            succeeded=drained.succeeded,
+            failed=len(drained.failed),
+            pending=drained.pending,
+            failed_topics=drained.failed,
+        )
 
     async def activate(
         self, request: admin.ActivateBrokerRequest, call: Call
     ) -> admin.ActivateBrokerResponse:
-        """Agree that this broker is active."""
-        if request.broker_id != str(self._broker_id):
-            raise NotFound(f"broker {request.broker_id} is not known; this is {self._broker_id}")
+        """Let a broker take topics again."""
+        broker = _broker_id(request.broker_id)
+        if self._cluster is not None:
+            await self._cluster.operations.activate(broker, request.reason)
+        elif broker != self._this.id:
+            raise NotFound(f"broker {broker} is not known; this is {self._this.id}")
         return admin.ActivateBrokerResponse(success=True)
 
     async def balance(
@@ -81,7 +119,7 @@ class BrokerAdminServicer:
         """Describe a balance that cannot be lost."""
         load = float(len(self._topics))
         info = admin.BrokerLoadInfo(
-            broker_id=self._broker_id, load=load, topic_count=len(self._topics)
+            broker_id=self._this.id, load=load, topic_count=len(self._topics)
         )
         return admin.ClusterBalanceResponse(
             mean_load=load,
@@ -97,3 +135,22 @@ class BrokerAdminServicer:
     ) -> admin.RebalanceResponse:
         """Say that there is nothing to move."""
         return admin.RebalanceResponse(success=False, error_message=f"rebalancing {_ALONE}")
+
+
+def _info(
+    broker: BrokerId, record: BrokerRecord, leader: BrokerId | None, mode: str
+) -> admin.BrokerInfo:
+    return admin.BrokerInfo(
+        broker_id=str(broker),
+        broker_addr=record.broker_url,
+        broker_role="Cluster_Leader" if broker == leader else "Cluster_Follower",
+        admin_addr=record.admin_url,
+        metrics_addr=record.metrics_url,
+        broker_status=mode,
+    )
+
+
+def _broker_id(text: str) -> BrokerId:
+    if not text.isascii() or not text.isdigit():
+        raise InvalidRequest(f"a broker's id is a number, not {text[:40]!r}")
+    return BrokerId(int(text))

@@ -1,14 +1,15 @@
 """TopicAdmin: topics, subscriptions and how they treat failures."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
 
-from pydanube.errors import InvalidRequest, NotFound, NotSupported
+from pydanube.broker.clustering import Clustering
+from pydanube.errors import InvalidRequest, NotFound, NotSupported, WrongBroker
 from pydanube.model.ids import BrokerId
-from pydanube.model.names import check_client_name, check_topic_name
+from pydanube.model.names import check_client_name, check_topic_name, namespace_of
 from pydanube.model.policies import (
     BackoffStrategy,
     DispatchConfig,
@@ -19,6 +20,7 @@ from pydanube.model.policies import (
 )
 from pydanube.registry.records import SubjectRecord
 from pydanube.registry.registry import SchemaRegistry
+from pydanube.topics.catalog import TopicRecord
 from pydanube.topics.manager import TopicManager, TopicRequest
 from pydanube.topics.registration import Registration
 from pydanube.topics.topic import Topic
@@ -52,7 +54,9 @@ class TopicAdminServicer:
         registration: Registration,
         schemas: SchemaRegistry,
         broker_id: BrokerId,
+        cluster: Clustering | None = None,
     ) -> None:
+        self._cluster = cluster
         self._topics = topics
         self._registration = registration
         self._schemas = schemas
@@ -81,28 +85,49 @@ class TopicAdminServicer:
     ) -> admin.TopicInfoListResponse:
         """Describe a namespace's topics in a line each."""
         self._topics.namespace_policies(request.name)
-        return self._infos(self._topics.in_namespace(request.name))
+        found = [
+            (name, record)
+            for name, record in self._topics.catalog.topics()
+            if namespace_of(name) == request.name and not record.deleting
+        ]
+        return self._infos(found)
 
     async def list_broker_topics(
         self, request: admin.BrokerRequest, call: Call
     ) -> admin.TopicInfoListResponse:
         """Describe a broker's topics in a line each."""
-        if request.broker_id != self._broker_id:
-            raise NotFound(f"broker {request.broker_id} is not known; this is {self._broker_id}")
-        return self._infos(sorted(self._topics, key=lambda topic: topic.name))
-
-    def _infos(self, topics: list[Topic]) -> admin.TopicInfoListResponse:
-        infos = [
-            admin.TopicInfo(
-                name=topic.name, broker_id=self._broker_id, delivery=topic.record.strategy
+        known = {self._broker_id}
+        if self._cluster is not None:
+            known |= {str(each) for each in self._cluster.directory.view.brokers}
+        if request.broker_id not in known:
+            raise NotFound(
+                f"broker {request.broker_id} is not known; there are {', '.join(sorted(known))}"
             )
-            for topic in topics
+        found = [
+            (name, record)
+            for name, record in self._topics.catalog.topics()
+            if self._owner(name) == request.broker_id and not record.deleting
+        ]
+        return self._infos(found)
+
+    def _infos(self, topics: Iterable[tuple[str, TopicRecord]]) -> admin.TopicInfoListResponse:
+        infos = [
+            admin.TopicInfo(name=name, broker_id=self._owner(name), delivery=record.strategy)
+            for name, record in sorted(topics, key=lambda topic: topic[0])
         ]
         return admin.TopicInfoListResponse(topics=infos)
 
+    def _owner(self, topic: str) -> str:
+        """Return the number of the broker that has a topic; empty while none has it."""
+        if self._cluster is None:
+            return self._broker_id
+        owner = self._cluster.directory.owner_of(topic)
+        return str(owner) if owner is not None else ""
+
     async def create_topic(self, request: admin.NewTopicRequest, call: Call) -> admin.TopicResponse:
         """Create a topic."""
-        await self._topics.create(request.name, _topic_request(request))
+        with suppress(WrongBroker):  # It is there, and another broker serves it.
+            await self._topics.create(request.name, _topic_request(request))
         return admin.TopicResponse(success=True)
 
     async def create_partitioned_topic(
@@ -116,12 +141,26 @@ class TopicAdminServicer:
 
     async def delete_topic(self, request: admin.TopicRequest, call: Call) -> admin.TopicResponse:
         """Delete a topic, or all partitions of it."""
-        await self._registration.delete_topic(request.name)
+        if self._cluster is None:
+            await self._registration.delete_topic(request.name)
+        else:
+            for name in self._topics.names_to_delete(request.name):
+                if self._topics.find(name) is not None:
+                    await self._registration.delete_physical(name)
+                else:
+                    await self._cluster.operations.delete_topic(name)
         return admin.TopicResponse(success=True)
 
     async def unload_topic(self, request: admin.TopicRequest, call: Call) -> admin.TopicResponse:
-        """Refuse: there is no other broker to take the topic."""
-        raise NotSupported("unloading a topic needs a second broker, and this one stands alone")
+        """Let another broker serve a topic."""
+        if self._cluster is None:
+            raise NotSupported("unloading a topic needs a second broker, and this one stands alone")
+        names = self._topics.partitions(request.name)
+        if not names:
+            raise NotFound(f"topic {request.name} does not exist")
+        for name in names:
+            await self._cluster.operations.unload_topic(name)
+        return admin.TopicResponse(success=True)
 
     async def describe_topic(
         self, request: admin.DescribeTopicRequest, call: Call
@@ -153,12 +192,12 @@ class TopicAdminServicer:
         partitions: list[str] = []
         with suppress(InvalidRequest):  # What is no name has no partitions either.
             partitions = self._topics.partitions(name)
-        first = self._topics.find(partitions[0]) if partitions else None
+        first = self._topics.catalog.topic(partitions[0]) if partitions else None
         return admin.DescribeTopicResponse(
             name=name,
-            broker_id=self._broker_id if first else "",
-            delivery=first.record.strategy if first else "NonReliable",
-            durability=first.record.durability if first else None,
+            broker_id=self._owner(partitions[0]) if first else "",
+            delivery=first.strategy if first else "NonReliable",
+            durability=first.durability if first else None,
             partitions=len(partitions) or None,
         )
 

@@ -1,0 +1,161 @@
+"""What operators ask of a cluster: move a topic, empty a broker, let it serve again."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from msgspec import Struct
+
+from pydanube.cluster.directory import Directory
+from pydanube.cluster.planning import ask_for
+from pydanube.cluster.records import BrokerMode, BrokerState, MoveReason, encode
+from pydanube.errors import Conflict, DanubeError, NotFound, Unavailable
+from pydanube.metadata import keys
+from pydanube.metadata.store import MetadataStore
+from pydanube.model.ids import BrokerId
+from pydanube.model.names import namespace_of
+from pydanube.runtime.clock import Clock
+
+UNLOAD_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+
+
+class Drained(Struct, frozen=True, kw_only=True):
+    """How far the emptying of a broker has come."""
+
+    started: bool
+    total: int
+    succeeded: int = 0
+    failed: tuple[str, ...] = ()
+    pending: int = 0
+
+
+class Operations:
+    """Carries out what operators ask for, on whatever broker they ask."""
+
+    def __init__(self, store: MetadataStore, directory: Directory, clock: Clock) -> None:
+        self._store = store
+        self._directory = directory
+        self._clock = clock
+
+    async def unload_topic(self, topic: str) -> None:
+        """Let another broker serve a topic; returns once one has it."""
+        view = self._directory.read()
+        owner = view.owners.get(topic)
+        if owner is None:
+            raise NotFound(f"topic {topic} is served by no broker")
+        if not any(broker != owner.broker for broker in view.active()):
+            raise Conflict(f"there is no other active broker to serve {topic}")
+        await self._ask(topic, "unload")
+        await self._until_moved({topic: owner.epoch}, UNLOAD_SECONDS)
+
+    async def drain(
+        self,
+        broker: BrokerId,
+        *,
+        include: Collection[str] = (),
+        exclude: Collection[str] = (),
+        parallel_max: int = 1,
+        seconds_max: float = 60.0,
+        dry_run: bool = False,
+    ) -> Drained:
+        """Move a broker's topics away, some at a time; all of them unless namespaces are named."""
+        view = self._directory.read()
+        self._check_known(broker)
+        if not any(each != broker for each in view.active()):
+            raise Conflict(f"broker {broker} is the only active one; activate another one first")
+        topics = {
+            topic: view.owners[topic].epoch
+            for topic in view.topics_of(broker)
+            if (not include or namespace_of(topic) in include)
+            and namespace_of(topic) not in exclude
+        }
+        if dry_run:
+            return Drained(started=False, total=len(topics), pending=len(topics))
+        whole = not include and not exclude
+        if whole:
+            # Nothing new comes; the leader sees to it that it gets empty, whatever becomes of us.
+            mode: BrokerMode = "draining" if topics else "drained"
+            await self._set_state(broker, BrokerState(mode=mode, reason="unload"))
+        return await self._move_away(topics, parallel_max, seconds_max)
+
+    async def _move_away(
+        self, topics: Mapping[str, int], parallel_max: int, seconds_max: float
+    ) -> Drained:
+        """Move topics away from the owners they have at these epochs."""
+        slots = asyncio.Semaphore(max(parallel_max, 1))
+        moved: list[str] = []
+        failed: list[str] = []
+
+        async def move(topic: str, epoch: int) -> None:
+            async with slots:
+                try:
+                    # The leader empties the broker, too, and may have been faster.
+                    if not self._have_moved({topic: epoch}):
+                        await self._ask(topic, "drain")
+                    await self._until_moved({topic: epoch}, seconds_max)
+                except DanubeError:
+                    failed.append(topic)
+                else:
+                    moved.append(topic)
+
+        try:
+            async with asyncio.timeout(seconds_max):
+                await asyncio.gather(*(move(topic, epoch) for topic, epoch in topics.items()))
+        except TimeoutError:
+            pass  # The answer says how many are left; they go on.
+        pending = len(topics) - len(moved) - len(failed)
+        return Drained(
+            started=True,
+            total=len(topics),
+            succeeded=len(moved),
+            failed=tuple(sorted(failed)),
+            pending=pending,
+        )
+
+    async def activate(self, broker: BrokerId, reason: str) -> None:
+        """Let a broker take topics again."""
+        self._check_known(broker)
+        await self._set_state(broker, BrokerState(mode="active", reason=reason or "admin_activate"))
+
+    async def delete_topic(self, topic: str) -> None:
+        """Have the owner delete a topic; returns once it is gone."""
+        await self._ask(topic, "delete")
+        async with asyncio.timeout(UNLOAD_SECONDS):
+            while self._store.get(keys.topic_record(topic)) is not None:
+                await self._clock.sleep(_LOOK_SECONDS)
+
+    def _check_known(self, broker: BrokerId) -> None:
+        if broker not in self._directory.view.brokers:
+            known = ", ".join(str(each) for each in sorted(self._directory.view.brokers))
+            raise NotFound(f"broker {broker} is not registered; there are {known}")
+
+    async def _set_state(self, broker: BrokerId, state: BrokerState) -> None:
+        await self._store.put(keys.broker_state(broker), encode(state))
+
+    async def _ask(self, topic: str, reason: MoveReason) -> None:
+        view = self._directory.read()
+        owner = view.owners.get(topic)
+        if owner is None or topic in view.markers:
+            return  # It is changing hands already.
+        if owner.broker not in view.brokers:
+            raise Unavailable(f"topic {topic} belongs to broker {owner.broker}, which is not there")
+        step = ask_for(view, topic, reason, self._clock.now_ms())
+        with suppress(Conflict):  # Somebody else has just asked.
+            await self._store.transact(step.conditions, step.operations)
+
+    async def _until_moved(self, topics: dict[str, int], seconds_max: float) -> None:
+        """Wait until each topic has an owner of a later epoch."""
+        try:
+            async with asyncio.timeout(seconds_max):
+                while not self._have_moved(topics):
+                    await self._clock.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            raise Unavailable(
+                f"{', '.join(topics)} did not change hands within {seconds_max:.0f} s; it goes on, "
+                "see `danube brokers list` and the log of its broker"
+            ) from None
+
+    def _have_moved(self, topics: dict[str, int]) -> bool:
+        owners = self._directory.view.owners
+        return all(name in owners and owners[name].epoch > epoch for name, epoch in topics.items())
