@@ -82,6 +82,11 @@ class ReplicatedTopic(Replicated):
             failure=self.stream.failure,
         )
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether the set is being replaced."""
+        return self._changing
+
     @override
     def want(self, replicas: int) -> None:
         self._wanted = replicas

@@ -1,0 +1,578 @@
+"""Brokers' journals that mirror each other, by seed: machines that die, lose their disks and lie
+about who they are, a network that cuts, and the law that nothing acknowledged is ever lost.
+
+The metadata is perfect here; owners are not: one that has been replaced goes on until somebody
+tells it, and only its mirrors keep it from acknowledging.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+from typing_extensions import override
+
+from pydanube.cluster.mirrors.journal_mirrors import JournalMirrors
+from pydanube.cluster.mirrors.ports import ReplicaSets
+from pydanube.cluster.mirrors.replicated import ReplicatedTopic
+from pydanube.cluster.mirrors.settings import MirrorSettings
+from pydanube.cluster.opening import Opening
+from pydanube.cluster.records import Assignment, ReplicaSet, encode
+from pydanube.errors import Conflict, DanubeError, Unavailable
+from pydanube.metadata import keys
+from pydanube.metadata.memory_store import MemoryMetadataStore
+from pydanube.metadata.store import Delete, Expect, Put
+from pydanube.model.ids import BrokerId, Offset, SubscriptionId, TopicId
+from pydanube.model.policies import Policies
+from pydanube.model.progress import ProgressChange
+from pydanube.model.ranges import RangeSet
+from pydanube.observability.counts import SegmentMetrics
+from pydanube.runtime.randomness import Randomness, SeededRandomness
+from pydanube.runtime.simulation.clock import SimulatedClock
+from pydanube.runtime.simulation.disk import SimulatedDisk
+from pydanube.runtime.simulation.loop import run_simulated
+from pydanube.runtime.simulation.network import SimulatedNetwork
+from pydanube.runtime.tasks import TaskScope
+from pydanube.storage.config import LocalRetention, Rotation, Segments, StorageConfig, Wal
+from pydanube.storage.errors import Fenced
+from pydanube.storage.segments.tier import SegmentPlace
+from pydanube.storage.storage import Storage
+from pydanube.storage.topic_log import TopicLog
+from pydanube.topics.catalog import Catalog, SubscriptionRecord, TopicRecord
+from pydanube.topics.segment_catalog import MetadataSegmentCatalog
+from pydanube.wire.calls import HandlerTable, Server
+from tests.support.broker_machine import MortalClock
+from tests.support.faulty_store import Cloud, FaultyStore
+from tests.support.journals import batch_of, payloads_of
+from tests.support.plain_engine import PlainChannel, PlainEngine
+
+PORT = 7650
+TOPICS = ("/default/one", "/default/two")
+SETTINGS = MirrorSettings(patience_ms=400, join_ms=800, retry_ms=300)
+CALM_SECONDS_MAX = 120.0
+
+
+@dataclass
+class Faults:
+    """How often what happens; a weight of 0 is never."""
+
+    crash: int = 4
+    wipe: int = 3
+    cut: int = 3
+    move: int = 4
+    quiet: int = 3
+    slow_disk: int = 2
+
+
+@dataclass
+class Plan:
+    brokers: int = 4
+    replicas: int = 2
+    seconds: float = 8.0
+    faults: Faults = field(default_factory=Faults)
+    alter: Callable[["Node"], None] | None = None
+    """Plants a bug in a node when it starts."""
+
+
+class _Sets(ReplicaSets):
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._world = node.world
+
+    @override
+    def address_of(self, broker: BrokerId) -> str | None:
+        # A dead broker's registration lives on for a while; here for ever.
+        return f"{self._world.nodes[broker].name}:{PORT}"
+
+    @override
+    def candidates(self, topic: str, excluded: Sequence[BrokerId]) -> Sequence[BrokerId]:
+        alive = [each.broker for each in self._world.nodes.values() if each.storage is not None]
+        return [each for each in alive if each not in excluded and each != self._node.broker]
+
+    @override
+    def name_of(self, topic_id: TopicId) -> str | None:
+        return self._world.names.get(topic_id)
+
+    @override
+    async def record(self, topic: str, epoch: int, members: Sequence[BrokerId]) -> None:
+        await asyncio.sleep(self._world.random.uniform(0.001, 0.02))
+        if self._world.is_troubled and self._world.random.below(10) == 0:
+            raise Unavailable("the metadata has no leader")
+        if self._node.clock.alive:
+            await self._put(topic, epoch, members)
+        if self._world.is_troubled and self._world.random.below(10) == 0:
+            raise Unavailable("the answer was lost")
+
+    async def _put(self, topic: str, epoch: int, members: Sequence[BrokerId]) -> None:
+        replicas = ReplicaSet(epoch=epoch, members=tuple(members))
+        try:
+            await self._world.store.transact(
+                [Expect(keys.assignment(self._node.broker, topic), epoch)],
+                [Put(keys.replicas(topic), encode(replicas))],
+            )
+        except Conflict as error:
+            raise Fenced(str(error)) from error
+
+
+@dataclass
+class Serving:
+    epoch: int
+    log: TopicLog
+    replicated: ReplicatedTopic
+
+
+class Node:
+    """A machine and the broker's storage on it."""
+
+    def __init__(self, world: "MirrorWorld", broker: BrokerId) -> None:
+        self.world = world
+        self.broker = broker
+        self.name = f"broker{broker}"
+        self.disk = self._new_disk()
+        self.clock = MortalClock()
+        self.storage: Storage | None = None
+        self.mirrors: JournalMirrors | None = None
+        self.serving: dict[str, Serving] = {}
+        self.opening: set[str] = set()
+        self._server: Server | None = None
+        self._booting = asyncio.Lock()
+        self._tasks = TaskScope(self._failed)
+
+    def _new_disk(self) -> SimulatedDisk:
+        return SimulatedDisk(SeededRandomness(self.world.random.below(2**32)))
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        if self.clock.alive and not isinstance(error, DanubeError):
+            self.world.unexpected.append(error)
+
+    async def boot(self) -> None:
+        async with self._booting:
+            if self.storage is None:
+                await self._boot()
+
+    async def _boot(self) -> None:
+        clock = self.clock = MortalClock()
+        tasks = self._tasks = TaskScope(self._failed)
+        world = self.world
+        catalog = MetadataSegmentCatalog(world.store, "/danube")
+        storage = await Storage.open(
+            self.disk.mount(),
+            clock,
+            tasks,
+            world.config,
+            "/data/wal",
+            identity=f"world/{self.broker}",
+            segments=SegmentPlace(
+                store=FaultyStore(world.cloud),
+                catalog=catalog,
+                randomness=world.random,
+                metrics=SegmentMetrics(),
+            ),
+        )
+        storage.keep_only(set(world.names), {SubscriptionId(each) for each in world.names})
+        host = world.network.host(self.name)
+
+        def connect(address: str) -> PlainChannel:
+            name, _, port = address.partition(":")
+            return PlainChannel(host, name, int(port))
+
+        mirrors = JournalMirrors(
+            cluster="world",
+            own=self.broker,
+            storage=storage,
+            catalog=catalog,
+            sets=_Sets(self),
+            connect=connect,
+            clock=clock,
+            randomness=world.random,
+            tasks=tasks,
+            settings=SETTINGS,
+        )
+        self.storage, self.mirrors = storage, mirrors
+        if world.plan.alter is not None:
+            world.plan.alter(self)
+        self._opener = Opening(
+            store=world.store,
+            catalog=Catalog(world.store),
+            segments=catalog,
+            storage=storage,
+            me=self.broker,
+            mirrors=mirrors,
+            members_for=lambda topic, record: self._members(),
+        )
+        table = HandlerTable()
+        mirrors.add_to(table)
+        mirrors.start()
+        self._server = await PlainEngine(host).serve(table, self.name, PORT)
+        tasks.start(self._reconcile(), "reconcile")
+
+    def _members(self) -> tuple[BrokerId, ...]:
+        others = [
+            each.broker
+            for each in self.world.nodes.values()
+            if each.storage is not None and each is not self
+        ]
+        self.world.shuffle(others)
+        return (self.broker, *others[: self.world.plan.replicas - 1])
+
+    async def _reconcile(self) -> None:
+        """Serve what the metadata says, as soon as it is known here."""
+        while True:
+            for topic in TOPICS:
+                entry = self.world.store.get(keys.assignment(self.broker, topic))
+                epoch = entry.revision if entry is not None else 0
+                serving = self.serving.get(topic)
+                if serving is not None and serving.epoch != epoch:
+                    await self._let_go(topic)
+                elif serving is None and epoch and topic not in self.opening:
+                    self.opening.add(topic)
+                    self._tasks.start(self._open(topic, epoch), f"open {topic}")
+            await self.clock.sleep(self.world.random.uniform(0.01, 0.6))
+
+    async def _let_go(self, topic: str) -> None:
+        assert self.storage is not None
+        serving = self.serving.pop(topic)
+        await serving.replicated.close()
+        self.storage.let_go(serving.log.topic_id, forget=False)
+
+    async def _open(self, topic: str, epoch: int) -> None:
+        assert self.storage is not None
+        assert self.mirrors is not None
+        record = self.world.records[topic]
+        try:
+            if not await self._opener.prepare(topic, record, epoch):
+                return
+            log = self.storage.topic(record.id, topic, epoch=epoch)
+            try:
+                replicated = await self.mirrors.replicate(
+                    log,
+                    topic=topic,
+                    epoch=epoch,
+                    replicas=self.world.plan.replicas,
+                    members=self._members(),
+                    subscriptions=[SubscriptionId(record.id)],
+                )
+            except BaseException:
+                self.storage.let_go(record.id, forget=False)
+                raise
+            self.serving[topic] = Serving(epoch, log, replicated)
+            self.world.counts["opened"] += 1
+        except DanubeError as error:
+            self.world.last_refusal = str(error)
+            self.world.counts["not opened"] += 1
+            await self.clock.sleep(0.1)
+        finally:
+            self.opening.discard(topic)
+
+    async def crash(self, *, wipe: bool = False) -> None:
+        """Cut the power; with `wipe` the disk does not come back."""
+        self.clock.alive = False
+        self.storage = self.mirrors = None
+        self.serving.clear()
+        self.opening.clear()
+        self.world.network.crash(self.name)
+        self.disk.crash(self.world.random)
+        await self._tasks.close()
+        if wipe:
+            self.disk = self._new_disk()
+
+
+class MirrorWorld:
+    def __init__(self, seed: int | str, plan: Plan | None = None) -> None:
+        self.seed = seed
+        self.plan = plan or Plan()
+        self.counts: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.unexpected: list[BaseException] = []
+        self.acked: dict[str, dict[int, bytes]] = {topic: {} for topic in TOPICS}
+        self.settled: dict[str, RangeSet] = {topic: RangeSet() for topic in TOPICS}
+        self.names: dict[TopicId, str] = {}
+        self.records: dict[str, TopicRecord] = {}
+        self.nodes: dict[BrokerId, Node] = {}
+        self.is_troubled = True
+        self.last_refusal = ""
+        self._sent = 0
+        self._wiped: set[BrokerId] = set()
+        self.config = StorageConfig(
+            wal=Wal(rotation=Rotation(max_bytes=6_000)),
+            segments=Segments(seal_seconds=1),
+            local_retention=LocalRetention(time_minutes=1, size_mb=1),
+        )
+
+    def run(self) -> "MirrorWorld":
+        run_simulated(self._main, self.seed, seconds_max=2_000.0, steps_max=1_500_000)
+        return self
+
+    def check(self) -> "MirrorWorld":
+        """Live through it; raise AssertionError if a law was broken."""
+        self.run()
+        if self.unexpected:
+            raise self.unexpected[0]
+        assert not self.violations, f"seed {self.seed}: {self.violations[:5]} {self.counts}"
+        return self
+
+    def shuffle(self, brokers: list[BrokerId]) -> None:
+        for number in range(len(brokers) - 1, 0, -1):
+            other = self.random.below(number + 1)
+            brokers[number], brokers[other] = brokers[other], brokers[number]
+
+    async def _main(self, randomness: Randomness) -> None:
+        self.random = randomness
+        self.network = SimulatedNetwork(randomness, connect_seconds=0.5, stall_seconds=1.0)
+        self.cloud = Cloud(randomness)
+        self.store = MemoryMetadataStore(SimulatedClock())
+        await self._create_topics()
+        for number in range(1, self.plan.brokers + 1):
+            self.nodes[BrokerId(number)] = Node(self, BrokerId(number))
+        for node in self.nodes.values():
+            await node.boot()
+        for topic in TOPICS:
+            await self._assign(topic, self._some_node())
+        self._scope = TaskScope(lambda name, error: self.unexpected.append(error))
+        self._scope.start(self._publish(), "publish")
+        await self._live(self.plan.seconds)
+        await self._calm_down()
+        await self._scope.close()
+        for topic in TOPICS:
+            await self._audit(topic)
+        for node in self.nodes.values():
+            await node.crash()
+
+    async def _create_topics(self) -> None:
+        catalog = Catalog(self.store)
+        await catalog.create_namespace("default", Policies())
+        for number, topic in enumerate(TOPICS, 1):
+            record = TopicRecord(id=TopicId(number), strategy="Reliable", created_ms=0)
+            await catalog.create_topic(topic, "default", record)
+            subscription = SubscriptionRecord(id=SubscriptionId(number), kind="Shared", start=0)
+            await catalog.put_subscription(topic, "all", subscription)
+            self.names[record.id], self.records[topic] = topic, record
+
+    # Clients.
+
+    async def _publish(self) -> None:
+        while True:
+            await asyncio.sleep(self.random.uniform(0.001, 0.06))
+            for node in list(self.nodes.values()):
+                for topic, serving in list(node.serving.items()):
+                    if self.random.below(3):
+                        self._send(topic, serving)
+                    if self.random.below(4) == 0:
+                        self._settle(topic, node, serving)
+
+    def _send(self, topic: str, serving: Serving) -> None:
+        payloads = []
+        for _ in range(1 + self.random.below(3)):
+            self._sent += 1
+            payloads.append(b"%d" % self._sent + b"." * self.random.below(200))
+        base = -1
+
+        def done(error: DanubeError | None) -> None:
+            if error is None:
+                for offset, payload in enumerate(payloads, base):
+                    self._acked(topic, offset, payload)
+
+        with suppress(DanubeError):
+            base = serving.log.append(batch_of(*payloads), done)
+
+    def _acked(self, topic: str, offset: int, payload: bytes) -> None:
+        self.counts["acked"] += 1
+        before = self.acked[topic].setdefault(offset, payload)
+        if before != payload:
+            self.violations.append(f"offset {offset} of {topic} was acknowledged twice")
+
+    def _settle(self, topic: str, node: Node, serving: Serving) -> None:
+        end = int(serving.log.durable_end)
+        if end == 0 or node.storage is None:
+            return
+        start = self.random.below(end)
+
+        def done(error: DanubeError | None) -> None:
+            if error is None:
+                self.counts["settled"] += 1
+                self.settled[topic].add(start, start + 1)
+
+        node.storage.append_progress(
+            SubscriptionId(serving.log.topic_id),
+            ProgressChange(settled=((start, start + 1),)),
+            done,
+        )
+
+    # Faults.
+
+    async def _live(self, seconds: float) -> None:
+        faults = self.plan.faults
+        kinds = (
+            [self._crash] * faults.crash
+            + [self._wipe] * faults.wipe
+            + [self._cut] * faults.cut
+            + [self._move] * faults.move
+            + [self._quiet] * faults.quiet
+            + [self._slow_disk] * faults.slow_disk
+        )
+        end = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(self.random.uniform(0.01, 0.5))
+            await kinds[self.random.below(len(kinds))]()
+
+    def _some_node(self) -> Node:
+        alive = [node for node in self.nodes.values() if node.storage is not None]
+        choice = alive or list(self.nodes.values())
+        return choice[self.random.below(len(choice))]
+
+    async def _quiet(self) -> None:
+        await asyncio.sleep(self.random.uniform(0.1, 2.0))
+
+    async def _crash(self) -> None:
+        node = self._some_node()
+        if node.storage is not None:
+            self.counts["crashes"] += 1
+            await node.crash()
+            self._scope.start(self._later_boot(node), "boot")
+
+    async def _later_boot(self, node: Node) -> None:
+        await asyncio.sleep(self.random.uniform(0.0, 1.5))
+        if self.random.below(2):
+            # The owner is replaced while it is away, or before it knows that it was away.
+            for topic in TOPICS:
+                if self._owner(topic) is node:
+                    await self._assign(topic, self._some_node())
+        await node.boot()
+
+    async def _wipe(self) -> None:
+        """Take one disk away, if all others are whole and its loss is covered."""
+        self._forgive()
+        node = self._some_node()
+        sets = [self._replicas(topic) for topic in TOPICS]
+        bare = any(len(each.members) == 1 and node.broker in each.members for each in sets if each)
+        if self._wiped or bare or node.storage is None or self._is_changing():
+            return
+        self.counts["wipes"] += 1
+        self._wiped.add(node.broker)
+        await node.crash(wipe=True)
+        self._scope.start(self._later_boot(node), "boot")
+
+    def _forgive(self) -> None:
+        """Let a disk count as whole again once its copies are, or nobody counts on them."""
+        for broker in list(self._wiped):
+            for topic in TOPICS:
+                replicas = self._replicas(topic)
+                if replicas is None or broker not in replicas.members:
+                    continue
+                owner = self._owner(topic)
+                serving = owner.serving.get(topic) if owner is not None else None
+                if serving is None or serving.epoch != replicas.epoch:
+                    break
+                if broker != replicas.members[0] and broker in serving.replicated.state.behind:
+                    break
+            else:
+                self._wiped.discard(broker)
+
+    def _is_changing(self) -> bool:
+        return any(
+            serving.replicated.is_changing
+            for node in self.nodes.values()
+            for serving in node.serving.values()
+        ) or any(node.opening for node in self.nodes.values())
+
+    async def _cut(self) -> None:
+        names = [node.name for node in self.nodes.values()]
+        one, other = self._some_node().name, names[self.random.below(len(names))]
+        if one == other:
+            return
+        self.counts["cuts"] += 1
+        if self.random.below(2):
+            self.network.cut_both_ways(one, other)
+        else:
+            self.network.cut(one, other)
+        asyncio.get_running_loop().call_later(
+            self.random.uniform(0.1, 2.5), lambda: self.network.mend(one, other)
+        )
+
+    async def _move(self) -> None:
+        await self._assign(TOPICS[self.random.below(len(TOPICS))], self._some_node())
+
+    async def _slow_disk(self) -> None:
+        node = self._some_node()
+        disk = node.disk
+        disk.slow("sync", self.random.uniform(0.01, 0.8))
+        asyncio.get_running_loop().call_later(
+            self.random.uniform(0.1, 2.0), lambda: disk.slow("sync", 0.0)
+        )
+
+    def _owner(self, topic: str) -> Node | None:
+        for node in self.nodes.values():
+            if self.store.get(keys.assignment(node.broker, topic)) is not None:
+                return node
+        return None
+
+    def _replicas(self, topic: str) -> ReplicaSet | None:
+        entry = self.store.get(keys.replicas(topic))
+        return msgspec.json.decode(entry.value, type=ReplicaSet) if entry is not None else None
+
+    async def _assign(self, topic: str, node: Node) -> None:
+        """Give a topic to a broker without asking anybody."""
+        owner = self._owner(topic)
+        if owner is node:
+            return
+        self.counts["moves"] += 1
+        key = keys.assignment(node.broker, topic)
+        operations: list[Put | Delete] = [Put(key, encode(Assignment(reason="failover")))]
+        if owner is not None:
+            operations.append(Delete(keys.assignment(owner.broker, topic)))
+        await self.store.transact([], operations)
+
+    # The end.
+
+    async def _calm_down(self) -> None:
+        self.is_troubled = False
+        self.network.heal()
+        for node in self.nodes.values():
+            node.disk.slow("sync", 0.0)
+            await node.boot()
+        try:
+            async with asyncio.timeout(CALM_SECONDS_MAX):
+                await asyncio.sleep(3.0)  # Whoever is to be started late is by then.
+                for topic in TOPICS:
+                    while not self._is_served(topic):
+                        await asyncio.sleep(0.1)
+        except TimeoutError:
+            self.violations.append(f"not served in calm: {self.last_refusal}")
+
+    def _is_served(self, topic: str) -> bool:
+        owner = self._owner(topic)
+        serving = owner.serving.get(topic) if owner is not None else None
+        if serving is None or owner is None:
+            return False
+        entry = self.store.get(keys.assignment(owner.broker, topic))
+        state = serving.replicated.state
+        return (
+            entry is not None
+            and entry.revision == serving.epoch
+            and len(state.members) == self.plan.replicas
+            and not state.behind
+        )
+
+    async def _audit(self, topic: str) -> None:
+        owner = self._owner(topic)
+        if owner is None or topic not in owner.serving or owner.storage is None:
+            return
+        log = owner.serving[topic].log
+        found: dict[int, bytes] = {}
+        at = Offset(0)
+        while pieces := await log.read(at, log.durable_end):
+            for piece in pieces:
+                found.update(enumerate(payloads_of([piece]), piece.start))
+            at = pieces[-1].end
+        for offset, payload in self.acked[topic].items():
+            if offset not in found:
+                self.violations.append(f"offset {offset} of {topic} is lost")
+            elif found[offset] != payload:
+                self.violations.append(f"offset {offset} of {topic} has another value")
+        progress = owner.storage.progress(SubscriptionId(log.topic_id))
+        held = RangeSet([(0, progress.cursor), *progress.settled] if progress else [])
+        for start, end in self.settled[topic]:
+            if held.missing(start, end):
+                self.violations.append(f"progress [{start}, {end}) of {topic} is lost")
