@@ -9,6 +9,7 @@ import pytest
 
 from pydanube.broker.addresses import AdvertisedUrls
 from pydanube.broker.broker import Broker, Urls
+from pydanube.broker.metadata import Peers
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.policies import FailurePolicy
 from pydanube.observability.metrics import BrokerMetrics
@@ -27,6 +28,7 @@ from tests.support.broker_machine import MortalClock, simulated_config
 from tests.support.checkers import Evidence, WatchedSubscription, find_violations
 from tests.support.history import History
 from tests.support.operators import set_failure_policy
+from tests.support.plain_engine import PlainChannel, PlainEngine
 from tests.support.recorded_channel import ClientMemory, RecordedChannel, value_of
 from tests.support.table_channel import TableChannel
 from tests.support.wire_calls import (
@@ -81,7 +83,9 @@ class CrashWorld:
             network=self._network.host("broker"),
             randomness=SeededRandomness(self.history.boot),
         )
-        broker = Broker(CONFIG, machine, BrokerMetrics(""))
+        host = machine.network
+        peers = Peers(engine=PlainEngine(host), connect=lambda _: PlainChannel(host, "nobody", 1))
+        broker = Broker(CONFIG, machine, BrokerMetrics(""), peers)
         living = asyncio.create_task(self._live(broker, life), name="life")
         stopped = asyncio.create_task(self.disk.wait_until_stopped(), name="stop")
         await asyncio.wait([living, stopped], return_when=asyncio.FIRST_COMPLETED)
