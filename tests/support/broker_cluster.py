@@ -9,6 +9,7 @@ from pydanube.broker.clustering import Clustering
 from pydanube.broker.config import standalone_config
 from pydanube.broker.server import BrokerServer
 from pydanube.cluster.planning import ask_for
+from pydanube.errors import Unavailable
 from pydanube.model.ids import BrokerId
 from pydanube.topics.manager import TopicManager
 from tests.support.broker_process import free_ports
@@ -75,6 +76,16 @@ class ClusterBroker:
         if self._server is not None:
             server, self._server = self._server, None
             await server.stop()
+
+    async def vanish(self) -> None:
+        """End without a word: nothing is handed over, and the lease runs out by itself."""
+        server, self._server = self.server, None
+        broker = server._broker
+        serving = broker._serving
+        assert serving is not None
+        # The node must not hand over leadership either.
+        serving.opened.raft._node.failure = Unavailable("vanished")
+        await server._close()
 
 
 class BrokerCluster:

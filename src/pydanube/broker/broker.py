@@ -228,7 +228,7 @@ class Broker:
             await topics.restore()
             registration.restore()
         else:
-            await clustering.join(topics, registration, None)
+            await clustering.join(topics, registration)
         storage.start_upkeep()
         self._metrics.broker = str(metadata.broker)
         self._metrics.read_from(
@@ -277,6 +277,11 @@ class Broker:
                 clock=clock,
                 tasks=self._tasks,
                 moves_reliable=config.storage.mode != "local",
+                cluster=config.cluster_name,
+                connect=self._peers.connect,
+                randomness=self._machine.randomness,
+                mirrors=config.mirrors,
+                table=self._peer_table,
             )
         )
 
@@ -394,6 +399,8 @@ class Broker:
         if self._forwarding is not None:
             await self._forwarding.close()
         if self._serving is not None:
+            if self._serving.clustering is not None:
+                await self._serving.clustering.close()
             await self._serving.storage.close()
             await self._serving.opened.close()
             self._serving = None

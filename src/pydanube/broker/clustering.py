@@ -9,23 +9,29 @@ from msgspec import Struct
 from pydanube.cluster.directory import Directory
 from pydanube.cluster.leader import Leader, Leadership
 from pydanube.cluster.membership import LeaseTerms, Membership
-from pydanube.cluster.mirrors.ports import Mirrors
+from pydanube.cluster.mirrors.journal_mirrors import JournalMirrors
+from pydanube.cluster.mirrors.recorded_sets import RecordedSets
+from pydanube.cluster.mirrors.settings import MirrorSettings
 from pydanube.cluster.opening import Opening
 from pydanube.cluster.operations import Operations
 from pydanube.cluster.ownership import Ownership
 from pydanube.cluster.records import BrokerRecord, BrokerState, encode
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
+from pydanube.metadata.transport import Connect
 from pydanube.model.ids import BrokerId
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
+from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.tasks import TaskScope
 from pydanube.storage.segments.catalog import SegmentCatalog
 from pydanube.topics.catalog import TopicRecord
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.registration import Registration
+from pydanube.wire.calls import HandlerTable
 
 SHUTDOWN = "shutdown"
+REPLICAS_DEFAULT = 2
 
 _log = get_logger(__name__)
 
@@ -43,6 +49,12 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     tasks: TaskScope
     moves_reliable: bool
     """Whether segments lie where every broker reads them."""
+    cluster: str
+    connect: Connect
+    randomness: Randomness
+    mirrors: MirrorSettings
+    table: HandlerTable
+    """What is served to other brokers."""
 
 
 class Clustering:
@@ -55,14 +67,29 @@ class Clustering:
             given.store, given.clock, given.tasks, given.broker, given.record, given.terms
         )
         self.operations = Operations(given.store, self.directory, given.clock)
+        self._sets: RecordedSets | None = None
+        self._mirrors: JournalMirrors | None = None
         self._ownership: Ownership | None = None
         self.leader: Leader | None = None
 
-    async def join(
-        self, topics: TopicManager, registration: Registration, mirrors: Mirrors | None
-    ) -> None:
+    async def join(self, topics: TopicManager, registration: Registration) -> None:
         """Become a member, and begin to serve what the cluster gives to this broker."""
         given = self._given
+        self._sets = RecordedSets(given.store, self.directory, topics.catalog, given.broker)
+        mirrors = self._mirrors = JournalMirrors(
+            cluster=given.cluster,
+            own=given.broker,
+            storage=topics.storage,
+            catalog=given.segments,
+            sets=self._sets,
+            connect=given.connect,
+            clock=given.clock,
+            randomness=given.randomness,
+            tasks=given.tasks,
+            settings=given.mirrors,
+        )
+        mirrors.add_to(given.table)
+        mirrors.start()
         await self._become_active()
         await self.membership.join()
         self.directory.start(given.tasks)
@@ -114,7 +141,11 @@ class Clustering:
         return min(brokers, key=lambda broker: (count[broker], broker))
 
     def _members_for(self, topic: str, record: TopicRecord) -> tuple[BrokerId, ...]:
-        return (self._given.broker,)
+        me = self._given.broker
+        if not self._given.moves_reliable or self._sets is None:
+            return (me,)
+        wanted = self._given.mirrors.replicas or REPLICAS_DEFAULT
+        return (me, *self._sets.candidates(topic, (me,))[: wanted - 1])
 
     async def leave(self, seconds_max: float) -> None:
         """Hand over what others can serve, and deregister."""
@@ -123,6 +154,11 @@ class Clustering:
             await self._given.store.put(key, encode(BrokerState(mode="draining", reason=SHUTDOWN)))
             await self._ownership.hand_over_all("shutdown", seconds_max)
         await self.membership.leave()
+
+    async def close(self) -> None:
+        """Stream to other brokers no more; to be called before the storage is closed."""
+        if self._mirrors is not None:
+            await self._mirrors.close()
 
     def _is_needed_elsewhere(self) -> bool:
         others = [each for each in self.directory.view.active() if each != self._given.broker]

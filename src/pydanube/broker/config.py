@@ -22,6 +22,7 @@ from pydanube.broker.addresses import (
 )
 from pydanube.broker.config_text import SettingsReader
 from pydanube.broker.errors import InvalidConfig
+from pydanube.cluster.mirrors.settings import MirrorSettings
 from pydanube.errors import InvalidRequest, NotSupported
 from pydanube.model.names import check_namespace_name
 from pydanube.model.policies import DispatchConfig, Policies
@@ -292,6 +293,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = False
     auth: AuthConfig
     cluster: ClusterConfig = ClusterConfig()
+    mirrors: MirrorSettings = MirrorSettings()
     load_manager: LoadManagerConfig = LoadManagerConfig()
     storage: StorageConfig
     dispatch: DispatchConfig = DispatchConfig()

@@ -8,14 +8,15 @@ MIB = 1024 * 1024
 REPLICAS_MAX = 7
 
 
+Replicas = Annotated[int, Meta(ge=1, le=REPLICAS_MAX)]
+
+
 class MirrorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a topic's journal records get to other brokers, and how long that may take."""
 
     replicas: Annotated[
-        int | None,
+        Replicas | None,
         Meta(
-            ge=1,
-            le=REPLICAS_MAX,
             description="In how many journals a message is, unless its topic or namespace says "
             "otherwise; none: 2 in a cluster, 1 without. A publish is acknowledged when a "
             "majority of them has synced it.",

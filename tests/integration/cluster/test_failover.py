@@ -1,0 +1,40 @@
+"""Brokers that vanish: their topics are served by others, with everything acknowledged."""
+
+from pydanube import connect
+from tests.support.broker_cluster import BrokerCluster
+
+TOPIC = "/default/orders"
+
+
+async def test_an_owner_that_vanishes_is_followed_by_a_mirror(cluster: BrokerCluster) -> None:
+    async with connect(cluster.brokers[0].url) as client, client.producer(TOPIC) as producer:
+        for number in range(20):
+            await producer.send(b"%d" % number)
+        async with client.consumer(TOPIC, "s", start_position="earliest") as consumer:
+            for number in range(12):
+                message = await anext(aiter(consumer))
+                assert message.payload == b"%d" % number
+                await consumer.ack(message)
+    owner = await cluster.owned(TOPIC)
+    await owner.vanish()
+    heir = await cluster.owned(TOPIC)
+    async with connect(heir.url) as client:
+        async with client.producer(TOPIC) as producer:
+            assert (await producer.send(b"20")).offset == 20
+        table = await client.reader(TOPIC).to_arrow()
+        assert table["payload"].to_pylist() == [b"%d" % number for number in range(21)]
+        async with client.consumer(TOPIC, "s") as consumer:
+            received = [await anext(aiter(consumer)) for _ in range(9)]
+        assert [int(message.payload) for message in received] == list(range(12, 21))
+
+
+async def test_an_owner_that_comes_back_at_once_goes_on(cluster: BrokerCluster) -> None:
+    async with connect(cluster.brokers[0].url) as client, client.producer(TOPIC) as producer:
+        for number in range(5):
+            await producer.send(b"%d" % number)
+    owner = await cluster.owned(TOPIC)
+    await owner.vanish()
+    await owner.start()
+    await cluster.owned(TOPIC)
+    async with connect(owner.url) as client, client.producer(TOPIC) as producer:
+        assert (await producer.send(b"5")).offset == 5
