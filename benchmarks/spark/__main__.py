@@ -9,6 +9,7 @@ of the rounds counts. Everything goes into Spark's noop sink unless said otherwi
 import argparse
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -47,11 +48,14 @@ def measure(variants: Variants, rounds: int) -> dict[str, float]:
     """Return the median seconds of each variant."""
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for number in range(rounds + 1):
-        for name, run in variants.items():
+        # In another order every time: what one leaves behind, such as garbage, hits all of them.
+        for name in random.sample(list(variants), len(variants)):
             started = time.perf_counter()
-            run()
+            variants[name]()
             if number:  # The first round warms Java and the workers.
                 seconds[name].append(time.perf_counter() - started)
+    for name, each in seconds.items():
+        print(f"{name}: {', '.join(f'{value:.2f}' for value in each)}", file=sys.stderr)
     return {name: statistics.median(each) for name, each in seconds.items()}
 
 

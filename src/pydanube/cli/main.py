@@ -68,6 +68,10 @@ danube = LazyGroup(
         "pipeline": Found(
             "pydanube.cli.pipeline", "Plan, run, watch and stop data pipelines on Spark."
         ),
+        "spark": Found(
+            "pydanube.cli.spark", "Start Spark with the right settings; replay and verify history."
+        ),
+        "doctor": Found("pydanube.cli.doctor", "Check packages, Java, environment and broker."),
         "journal": Found("pydanube.cli.journal", "Check a stopped broker's journal."),
     },
     help="PyDanube: a messaging broker whose acknowledgement means fsynced, and its tools.",

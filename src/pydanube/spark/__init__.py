@@ -9,24 +9,33 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydanube.spark.frames import history, read, read_stream, write_stream
     from pydanube.spark.progress import ProgressMetrics, ProgressMirror
+    from pydanube.spark.replaying import replay
     from pydanube.spark.sessions import session
+    from pydanube.spark.typed_values import decode
+    from pydanube.spark.verifying import verify
     from pydanube.tables.union_read import table
 
 __all__ = [
     "ProgressMetrics",
     "ProgressMirror",
+    "decode",
     "history",
     "read",
     "read_stream",
+    "replay",
     "session",
     "table",
+    "verify",
     "write_stream",
 ]
 
 _FOUND_IN = {
     "ProgressMetrics": "pydanube.spark.progress",
     "ProgressMirror": "pydanube.spark.progress",
+    "decode": "pydanube.spark.typed_values",
+    "replay": "pydanube.spark.replaying",
     "session": "pydanube.spark.sessions",
+    "verify": "pydanube.spark.verifying",
     "table": "pydanube.tables.union_read",
 }
 

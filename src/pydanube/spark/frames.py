@@ -27,12 +27,16 @@ Boundary = int | str | datetime | Mapping[str, int] | None
 
 def read(spark: "SparkSession", topic: str, **options: object) -> "DataFrame":
     """Return a topic, or a range of it, as a frame."""
-    return spark.read.format("danube").options(**_texts({"topic": topic, **options})).load()
+    return spark.read.format("danube").options(**option_texts({"topic": topic, **options})).load()
 
 
 def read_stream(spark: "SparkSession", topic: str, **options: object) -> "DataFrame":
     """Follow a topic."""
-    return spark.readStream.format("danube").options(**_texts({"topic": topic, **options})).load()
+    return (
+        spark.readStream.format("danube")
+        .options(**option_texts({"topic": topic, **options}))
+        .load()
+    )
 
 
 def write_stream(
@@ -40,7 +44,7 @@ def write_stream(
 ) -> "DataStreamWriter":
     """Return a stream into a topic, to be started."""
     writer = frame.writeStream.format("danube").option("checkpointLocation", checkpoint)
-    return writer.options(**_texts({"topic": topic, **options}))
+    return writer.options(**option_texts({"topic": topic, **options}))
 
 
 def history(
@@ -60,25 +64,24 @@ def history(
     given: dict[str, object] = {
         "topic": topic,
         **options,
-        **_boundary("starting", start),
-        **_boundary("ending", end),
+        **boundary_options("starting", start),
+        **boundary_options("ending", end),
     }
     names = check_columns(tuple(columns or COLUMNS), "columns")
     parsed = read_options(
-        _texts(given),
+        option_texts(given),
         streaming=False,
         now_ms=SystemClock().now_ms(),
         default_url=environment(URL_VARIABLE) or DEFAULT_URL,
     )
     found = resolve_range(parsed, ())
     sealed = _sealed(spark, parsed, found)
-    tail = _tail(spark, _texts(given), found, sealed, names)
     if sealed is None:
-        return tail
+        return _tail(spark, option_texts(given), found, sealed, names)
     native = _native(spark, sealed, found, names)
     if sealed.reached == {name: bounds[1] for name, bounds in found.bounds.items()}:
         return native
-    return native.unionByName(tail)
+    return native.unionByName(_tail(spark, option_texts(given), found, sealed, names))
 
 
 class _Sealed(Struct, frozen=True, kw_only=True):
@@ -185,7 +188,8 @@ def _tail(
     return spark.read.format("danube").options(**fixed).load()
 
 
-def _boundary(side: str, value: Boundary) -> dict[str, object]:
+def boundary_options(side: str, value: Boundary) -> dict[str, object]:
+    """Return the option that begins or ends a read at a boundary."""
     if value is None:
         return {}
     if isinstance(value, datetime):
@@ -195,7 +199,8 @@ def _boundary(side: str, value: Boundary) -> dict[str, object]:
     return {f"{side}Offsets": value}
 
 
-def _texts(options: Mapping[str, object]) -> dict[str, str]:
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Return options as Spark wants them; None is left out."""
     found = {}
     for name, value in options.items():
         if value is None:

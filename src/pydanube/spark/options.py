@@ -107,10 +107,12 @@ WRITE_OPTIONS = (
     Option(
         "encode",
         "`none`",
-        "`none`: the column payload, binary or text; `json`, `avro`: all columns that are not of "
-        "the envelope become the payload",
+        "`none`: the column payload, binary or text; `json`, `avro`, `protobuf`: all columns that "
+        "are not of the envelope become the payload",
     ),
-    Option("schemaSubject", "none", "subject of the registry whose schema `avro` goes by"),
+    Option(
+        "schemaSubject", "none", "subject of the registry by whose schema `avro` and `protobuf` go"
+    ),
     Option("guarantee", "`exactly_once`", "or `at_least_once`: rows are not numbered"),
     Option(
         "order",
@@ -196,7 +198,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
 
     access: Access
     topic: str | None = None
-    encode: Literal["none", "json", "avro"] = "none"
+    encode: Literal["none", "json", "avro", "protobuf"] = "none"
     schema_subject: str | None = None
     guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
     order: Literal["input", "sorted"] = "input"
@@ -281,7 +283,7 @@ def write_options(
     _check_identity(given)
     found: dict[str, Any] = {
         "topic": given.read("topic", check_topic_name),
-        "encode": given.read("encode", _one_of("none", "json", "avro")),
+        "encode": given.read("encode", _one_of("none", "json", "avro", "protobuf")),
         "schema_subject": given.text("schemaSubject"),
         "guarantee": given.read("guarantee", _one_of("exactly_once", "at_least_once")),
         "order": given.read("order", _one_of("input", "sorted")),
@@ -300,6 +302,13 @@ def write_options(
     )
 
 
+def access_of(options: Mapping[str, str], default_url: str = DEFAULT_URL) -> Access:
+    """Return how to reach brokers, of options that say nothing else."""
+    names = ("url", "requestTimeoutMs")
+    known = [option for option in READ_OPTIONS if option.name in names]
+    return _access(_Given(options, (*known, *SECURITY_OPTIONS), store=False), default_url)
+
+
 def _check_identity(given: "_Given") -> None:
     for one, other in (
         ("producer", "epoch"),
@@ -311,9 +320,10 @@ def _check_identity(given: "_Given") -> None:
             raise InvalidRequest(f"option {one} goes with option {other}; give both or neither")
     if given.text("jobId") is not None and given.text("producer") is not None:
         raise InvalidRequest("give either option jobId, or producer and epoch")
-    if given.text("encode") == "avro" and given.text("schemaSubject") is None:
+    encode = (given.text("encode") or "").lower()
+    if encode in ("avro", "protobuf") and given.text("schemaSubject") is None:
         raise InvalidRequest(
-            "option encode is avro, which needs a schema: name its subject with schemaSubject"
+            f"option encode is {encode}, which needs a schema: name its subject with schemaSubject"
         )
 
 

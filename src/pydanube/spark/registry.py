@@ -32,7 +32,7 @@ class ReaderSchema(Struct, frozen=True, kw_only=True):
 
     def schema(self) -> Schema:
         """Return it parsed; needs neither registry nor compiler."""
-        return _parse(self.format, self.canonical)
+        return parse_schema(self.format, self.canonical)
 
 
 def reader_schema(access: Access, topics: Sequence[str], version: int | None) -> ReaderSchema:
@@ -54,8 +54,13 @@ def reader_schema(access: Access, topics: Sequence[str], version: int | None) ->
             f"{', '.join(sorted(subjects))}; read them one subject at a time"
         )
     (subject,) = subjects
+    return subject_schema(access, subject, version)
+
+
+def subject_schema(access: Access, subject: str, version: int | None) -> ReaderSchema:
+    """Return a version of a subject, by default the latest."""
     found = ask(access, lambda schemas: schemas.get(subject, version))
-    parsed = _parse(found.schema_type, found.definition)
+    parsed = parse_schema(found.schema_type, found.definition)
     return ReaderSchema(
         subject=subject,
         schema_id=found.schema_id,
@@ -75,7 +80,7 @@ def latest_schema(access: Access, subject: str) -> SchemaVersion:
 def writer_schema(access: Access, schema_id: int, version: int) -> Schema:
     """Return what messages were written by; NotFound if the registry does not know it any more."""
     found = ask(access, lambda schemas: schemas.get_by_id(schema_id, version))
-    return _parse(found.schema_type, found.definition)
+    return parse_schema(found.schema_type, found.definition)
 
 
 def ask(access: Access, question: Callable[[Schemas], Awaitable[_Result]]) -> _Result:
@@ -97,6 +102,7 @@ def _subject_of(access: Access, topic: str) -> str | None:
 
 
 @lru_cache(KEPT_MAX)
-def _parse(schema_format: str, definition: bytes) -> Schema:
+def parse_schema(schema_format: str, definition: bytes) -> Schema:
+    """Return a definition parsed; Protobuf text starts a compiler's process."""
     tools = SchemaTools(protobuf_compiler=ProcessProtobufCompiler())
     return load_format(schema_format, tools).parse(definition)

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from pydanube.client.schemas import Schemas
-from pydanube.errors import InvalidRequest
+from pydanube.errors import InvalidRequest, NotFound
+from pydanube.spark import decode, history
 from pydanube.spark.data_source import batch_reader, schema_of
 from pydanube.spark.options import Access, write_options
 from pydanube.spark.registry import ask
@@ -142,3 +145,105 @@ def test_columns_become_avro_and_values_again(broker, topics, topic):
     found = decoded(broker, topic=topic, decode="schema")
     assert [row["value"] for row in found] == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
     assert {row["schema_version"] for row in found} == {1}
+
+
+PROTO = """syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Order {
+  enum Kind { NONE = 0; SALE = 1; }
+  message Line { string item = 1; uint64 count = 2; }
+  int64 id = 1;
+  optional string name = 2;
+  Kind kind = 3;
+  repeated Line lines = 4;
+  map<string, int64> totals = 5;
+  google.protobuf.Timestamp at = 6;
+}
+"""
+
+
+def encoded(broker: Any, topic: str, subject: str, rows: pa.RecordBatch, **options: str) -> int:
+    given = {"url": broker.url, "topic": topic, "schemaSubject": subject, **options}
+    parsed = write_options(given, streaming=True)
+    columns = check_frame([(name, "string") for name in rows.schema.names], parsed)
+    task = WritingTask(parsed, columns, TaskIdentity(owner="spark/q", epoch=0, task=0))
+    return task.run(iter([rows])).stored
+
+
+def test_columns_become_protobuf_and_values_again(spark, broker, topics, topic):
+    subject = topic.strip("/").replace("/", "-")
+    registry(broker, lambda schemas: schemas.register(subject, PROTO, "protobuf"))
+    rows = [
+        {
+            "id": 1,
+            "name": "a",
+            "kind": "SALE",
+            "lines": [{"item": "x", "count": 2**63}],
+            "totals": [("net", 5)],
+            "at": datetime(2026, 11, 15, 8, 30, tzinfo=UTC),
+        },
+        {"id": 2, "name": None, "kind": "NONE", "lines": [], "totals": [], "at": None},
+    ]
+    kinds = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("name", pa.utf8()),
+            ("kind", pa.utf8()),
+            ("lines", pa.list_(pa.struct([("item", pa.utf8()), ("count", pa.decimal128(20, 0))]))),
+            ("totals", pa.map_(pa.utf8(), pa.int64())),
+            ("at", pa.timestamp("us", "UTC")),
+        ]
+    )
+    batch = pa.RecordBatch.from_pylist(rows, kinds)
+    assert encoded(broker, topic, subject, batch, encode="protobuf") == 2
+    bind(broker, topic, subject)
+    frame = spark.read.format("danube").options(url=broker.url, topic=topic, decode="schema").load()
+    found = [row.value.asDict(recursive=True) for row in frame.orderBy("offset").collect()]
+    for value, row in zip(found, rows, strict=True):
+        assert value["totals"] == dict(row["totals"])
+        assert value["at"] == (row["at"] and row["at"].replace(tzinfo=None))
+        names = ("id", "name", "kind", "lines")
+        assert {name: value[name] for name in names} == {name: row[name] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [("colour", "red", "is no field of Order"), ("kind", "LOAN", "not what Order describes")],
+)
+def test_rows_that_are_no_such_message_are_refused(broker, topics, topic, column, value, words):
+    subject = topic.strip("/").replace("/", "-")
+    registry(broker, lambda schemas: schemas.register(subject, PROTO, "protobuf"))
+    batch = pa.record_batch({"id": [1], column: [value]})
+    with pytest.raises(InvalidRequest, match=words):
+        encoded(broker, topic, subject, batch, encode="protobuf")
+    with pytest.raises(InvalidRequest, match="is protobuf; encode by that"):
+        encoded(broker, topic, subject, batch, encode="avro")
+
+
+class TestDecodedFrames:
+    """`decode`: any frame with payloads."""
+
+    def test_a_frame_gets_values_by_a_subject(self, spark, broker, orders):
+        frame = history(spark, orders, url=broker.url).where("offset != 1")
+        subject = orders.strip("/").replace("/", "-")
+        found = sorted(decode(frame, subject, url=broker.url).collect())
+        assert [row.value and row.value.id for row in found] == [1, None, 3, 4]
+        assert [row.value and row.value.amount for row in found] == [None, None, None, 2.5]
+        assert [bool(row.decode_error) for row in found] == [False, True, False, False]
+        old = decode(frame.select("offset", "payload"), subject, 1, url=broker.url)
+        assert old.columns == ["offset", "payload", "value", "decode_error"]
+        assert sorted(old.schema["value"].dataType.fieldNames()) == ["id", "name"]
+        assert {row.value.name for row in old.collect() if row.value} == {"a", "c", None}
+
+    def test_a_bad_payload_can_fail_the_job(self, spark, broker, orders):
+        frame = history(spark, orders, url=broker.url)
+        subject = orders.strip("/").replace("/", "-")
+        with pytest.raises(PySparkException, match="on_error=null"):
+            decode(frame, subject, on_error="fail", url=broker.url).collect()
+
+    def test_a_frame_that_cannot_be_decoded_is_refused_at_once(self, spark, broker, orders):
+        subject = orders.strip("/").replace("/", "-")
+        with pytest.raises(InvalidRequest, match="binary column payload"):
+            decode(spark.range(1), subject, url=broker.url)
+        with pytest.raises(NotFound):
+            decode(history(spark, orders, url=broker.url), "nobody", url=broker.url)

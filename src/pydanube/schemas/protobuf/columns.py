@@ -18,11 +18,11 @@ from pydanube.schemas.protobuf.model import is_map
 _Get: TypeAlias = Callable[[Any], Any]
 _COLUMNS_MAX = 10_000
 _UNSIGNED_64 = pa.decimal128(20, 0)
-_WRAPPERS = frozenset(
+WRAPPERS = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-_FREE_FORM = frozenset(
+FREE_FORM = frozenset(
     f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue", "FieldMask")
 )
 _SCALARS = {
@@ -73,9 +73,9 @@ class _Shapes:
         name = descriptor.full_name
         if name == "google.protobuf.Timestamp":
             return pa.timestamp("us", "UTC"), _microseconds
-        if name in _WRAPPERS:
+        if name in WRAPPERS:
             return self._scalar(descriptor.fields_by_name["value"], "value")
-        if name in within or name in _FREE_FORM or self._left < 0 or not descriptor.fields:
+        if name in within or name in FREE_FORM or self._left < 0 or not descriptor.fields:
             return pa.string(), _json_text
         inner = (*within, name)
         parts = [(each.name, *self._field(each, inner)) for each in descriptor.fields]

@@ -26,6 +26,7 @@ from pydanube.schemas.protobuf.columns import Columns
 from pydanube.schemas.protobuf.descriptors import load_files, payload_message
 from pydanube.schemas.protobuf.difference import changes
 from pydanube.schemas.protobuf.model import build_message, has_required, is_map
+from pydanube.schemas.protobuf.rows import RowEncoder
 from pydanube.schemas.protobuf.rules import evolution_faults, read_faults
 
 _ENUM_WIRE_TYPES = (0, 2)
@@ -60,6 +61,10 @@ class ProtobufSchema(Schema):
     def columns(self) -> Columns:
         """Return how messages become columns; made once for equal schemas."""
         return _columns.get(self.fingerprint, lambda: Columns(self.descriptor))
+
+    def row_encoder(self) -> RowEncoder:
+        """Return how rows become messages."""
+        return RowEncoder(self.descriptor)
 
 
 class ProtobufValidator:

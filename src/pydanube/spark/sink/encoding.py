@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from pydanube.errors import InvalidRequest
+from pydanube.schemas.format import Schema
 
 Encode = Callable[[pa.RecordBatch], pa.Array]
 
@@ -37,5 +38,19 @@ def avro_payloads(definition: bytes) -> Encode:
                 ) from None
             payloads.append(datum.getvalue())
         return pa.array(payloads, pa.binary())
+
+    return encode
+
+
+def protobuf_payloads(schema: Schema) -> Encode:
+    """Return what writes every row as a message of a schema."""
+    from pydanube.schemas.protobuf.format import ProtobufSchema
+
+    assert isinstance(schema, ProtobufSchema), "its format was checked"
+    encoder = schema.row_encoder()
+
+    def encode(rows: pa.RecordBatch) -> pa.Array:
+        encoder.check_columns(tuple(rows.schema.names))
+        return pa.array([encoder.encode(row) for row in rows.to_pylist()], pa.binary())
 
     return encode

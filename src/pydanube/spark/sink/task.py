@@ -12,8 +12,8 @@ from pydanube.model.names import check_client_name, check_topic_name
 from pydanube.runtime.clock import SystemClock
 from pydanube.spark.brokers import Brokers, brokers_of
 from pydanube.spark.options import WriteOptions
-from pydanube.spark.registry import latest_schema
-from pydanube.spark.sink.encoding import Encode, avro_payloads, json_payloads
+from pydanube.spark.registry import latest_schema, parse_schema
+from pydanube.spark.sink.encoding import Encode, avro_payloads, json_payloads, protobuf_payloads
 from pydanube.spark.sink.frames import (
     Chunker,
     FrameColumns,
@@ -52,10 +52,8 @@ class WritingTask:
         self._rows = 0
         self._written_by: SchemaVersion | None = None
         self._encode: Encode = json_payloads
-        if options.encode == "avro":
-            assert options.schema_subject is not None, "options were checked"
-            self._written_by = latest_schema(options.access, options.schema_subject)
-            self._encode = avro_payloads(self._written_by.definition)
+        if options.encode in ("avro", "protobuf"):
+            self._written_by, self._encode = _encoding(options)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> TaskResult:
         """Publish everything; returns once all of it is durable."""
@@ -157,6 +155,20 @@ class WritingTask:
             flow = _Flow(publisher, self._options, self._messages, identity)
             self._flows[physical, producer] = flow
         return flow
+
+
+def _encoding(options: WriteOptions) -> tuple[SchemaVersion, Encode]:
+    """Return the latest schema of the subject, and what encodes rows by it."""
+    assert options.schema_subject is not None, "options were checked"
+    found = latest_schema(options.access, options.schema_subject)
+    if found.schema_type != options.encode:
+        raise InvalidRequest(
+            f"option encode is {options.encode}, and subject {options.schema_subject} is "
+            f"{found.schema_type}; encode by that, or name another subject with schemaSubject"
+        )
+    if options.encode == "avro":
+        return found, avro_payloads(found.definition)
+    return found, protobuf_payloads(parse_schema(found.schema_type, found.definition))
 
 
 class _Flow:

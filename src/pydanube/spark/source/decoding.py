@@ -28,8 +28,11 @@ class PayloadDecoder:
         self._find_writer = find_writer
         self._strict = strict
 
-    def decode(self, rows: pa.RecordBatch, first: int) -> tuple[pa.Array, pa.Array]:
-        """Return value and decode_error of rows with the columns NEEDED."""
+    def decode(self, rows: pa.RecordBatch, first: int | None) -> tuple[pa.Array, pa.Array]:
+        """Return value and decode_error of rows with the columns NEEDED.
+
+        `first` is the offset of the first row, if they are offsets in a row; errors name it.
+        """
         ids, versions = rows.column("schema_id"), rows.column("schema_version")
         pairs = pa.table({"id": ids, "version": versions}).group_by(["id", "version"])
         written = pairs.aggregate([]).to_pylist()
@@ -47,7 +50,7 @@ class PayloadDecoder:
         return pa.concat_arrays(parts).take(back), pa.concat_arrays(errors).take(back)
 
     def _decode_alike(
-        self, payloads: pa.Array, written: dict[str, int | None], first: int
+        self, payloads: pa.Array, written: dict[str, int | None], first: int | None
     ) -> tuple[pa.Array, pa.Array]:
         """Decode payloads that were all written by one version."""
         try:
@@ -62,10 +65,11 @@ class PayloadDecoder:
                 reasons = pa.nulls(len(payloads), pa.utf8())
         if self._strict and reasons.null_count < len(reasons):
             row = pc.index(pc.is_valid(reasons), True).as_py()
+            place = "" if first is None else f" among the rows from offset {first} on"
             raise InvalidRequest(
-                f"a payload among the rows from offset {first} on cannot be decoded by version "
-                f"{self._reader.version} of {self._reader.subject}: {reasons[row].as_py()}. Let "
-                "such rows pass with option onDecodeError=null"
+                f"a payload{place} cannot be decoded by version {self._reader.version} of "
+                f"{self._reader.subject}: {reasons[row].as_py()}. Let such rows pass with option "
+                f"{'on_error' if first is None else 'onDecodeError'}=null"
             )
         return decoded.values, reasons
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydanube.errors import DanubeError, InvalidRequest
+from pydanube.errors import AccessDenied, DanubeError, InvalidRequest
 from pydanube.spark.options import ReadOptions
 from pydanube.spark.source.planning import Piece
 from pydanube.spark.source.reading import PieceTask, hints_within
@@ -52,12 +52,18 @@ def choose_store(options: ReadOptions, plans: Sequence[Plan]) -> Durable | None:
         )
     if store is None or not keys:
         return None
-    if not SegmentFiles(store).can_open(keys[-1]):
+    try:
+        SegmentFiles(store).try_open(keys[-1])
+    except (AccessDenied, InvalidRequest):
+        if options.store is not None:
+            raise  # Credentials were given on purpose: not to use them would hide the mistake.
+        return None
+    except DanubeError as error:
         if options.segment_access == "direct":
             raise InvalidRequest(
                 f"option segmentAccess is direct, and segment {keys[-1]} cannot be opened in "
-                f"{store.root}; check the options store.*, or let the broker read: auto"
-            )
+                f"{store.root}: {error}. Check the options store.*, or let the broker read: auto"
+            ) from error
         return None
     return store
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pydanube.errors import Corruption, DanubeError, Unavailable
+from pydanube.errors import Corruption, Unavailable
 from pydanube.spark.source.rows import ROWS_AT_ONCE
+from pydanube.spark.source.stored_objects import StoredObjects
 from pydanube.storage.config import Durable
 from pydanube.storage.segments.encoding import SEGMENT_FORMAT
-from pydanube.storage.segments.location import store_service
 
 _KEY = re.compile(
     r"(?P<namespace>[^/]+)/(?P<topic>[^/]+)/(?P<id>[^/]+)/"
@@ -65,16 +65,11 @@ class SegmentFiles:
 
     def __init__(self, store: Durable) -> None:
         self._directory = directory_of(store)
-        self._store = store
-        self._operator: Any = None  # OpenDAL's; loaded only where there is an object store.
+        self._objects = StoredObjects(store) if self._directory is None else None
 
-    def can_open(self, key: str) -> bool:
-        """Tell whether a segment can be had from here."""
-        try:
-            self._open(read_key(key)).close()
-        except DanubeError:
-            return False
-        return True
+    def try_open(self, key: str) -> None:
+        """See whether a segment can be had from here; the error says why it cannot."""
+        self._open(read_key(key)).close()
 
     def read(
         self,
@@ -110,20 +105,8 @@ class SegmentFiles:
     def _source(self, key: str) -> tuple[Any, bool]:
         if self._directory is not None:
             return f"{self._directory}/{key}", False
-        if self._operator is None:
-            from opendal import Operator
-            from opendal.layers import RetryLayer
-
-            service = store_service(self._store)
-            self._operator = Operator(service.scheme, **service.options).layer(
-                RetryLayer(max_times=3)
-            )
-        from opendal.exceptions import NotFound
-
-        try:
-            return pa.PythonFile(self._operator.open(key, "rb"), mode="r"), True
-        except NotFound as error:
-            raise Unavailable(f"segment {key} is not in the store any more") from error
+        assert self._objects is not None, "a store is a directory, or an object store"
+        return pa.PythonFile(self._objects.open(key), mode="r"), True
 
 
 def _check_identity(metadata: pq.FileMetaData, name: SegmentName) -> None:

@@ -1,0 +1,147 @@
+"""What `danube doctor` looks at before Spark is blamed: packages, Java, environment, settings."""
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from pydanube.errors import DanubeError
+from pydanube.spark.java import choose_java, java_version
+from pydanube.spark.sessions import SETTINGS
+
+SPARK_RELEASE = "4.3."
+_PACKAGES = ("pyspark", "pyarrow", "pandas", "deltalake")
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    check: str
+    state: Literal["ok", "warning", "failed"]
+    detail: str
+
+
+def examine(environment: Mapping[str, str], cache: Path) -> list[Finding]:
+    """Look at what a session needs, without starting Spark."""
+    return [
+        *(_package(name) for name in _PACKAGES),
+        _java(environment, cache),
+        _python(environment),
+        _loopback(environment),
+        _home(environment),
+        *_defaults(environment),
+        _source(),
+    ]
+
+
+def examine_session(read_setting: Callable[[str], str | None]) -> list[Finding]:
+    """Compare a running session with the settings that the data source needs."""
+    found = []
+    for name, wanted in SETTINGS.items():
+        value = read_setting(name)
+        found.append(
+            Finding(check=name, state="ok", detail=wanted)
+            if value == wanted
+            else Finding(
+                check=name, state="failed", detail=f"is {value}; set it to {wanted} at the start"
+            )
+        )
+    return found
+
+
+def _package(name: str) -> Finding:
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return Finding(
+            check=name, state="failed", detail="not installed: pip install 'pydanube[spark]'"
+        )
+    if name == "pyspark" and not found.startswith(SPARK_RELEASE):
+        return Finding(
+            check=name,
+            state="failed",
+            detail=f"{found}; {SPARK_RELEASE}x is needed: pip install 'pydanube[spark]'",
+        )
+    if name == "pandas" and int(found.partition(".")[0]) >= 3:
+        return Finding(
+            check=name, state="warning", detail=f"{found}; PySpark supports releases before 3"
+        )
+    return Finding(check=name, state="ok", detail=found)
+
+
+def _java(environment: Mapping[str, str], cache: Path) -> Finding:
+    try:
+        home = choose_java(environment, cache)
+    except DanubeError as error:
+        return Finding(check="java", state="failed", detail=str(error))
+    return Finding(
+        check="java", state="ok", detail=f"{java_version(Path(home) / 'bin/java')}, {home}"
+    )
+
+
+def _python(environment: Mapping[str, str]) -> Finding:
+    given = environment.get("PYSPARK_PYTHON")
+    if given in (None, sys.executable):
+        return Finding(check="PYSPARK_PYTHON", state="ok", detail=given or "set by the session")
+    return Finding(
+        check="PYSPARK_PYTHON",
+        state="warning",
+        detail=f"is {given}; workers run that Python, which must have this package, too",
+    )
+
+
+def _loopback(environment: Mapping[str, str]) -> Finding:
+    given = environment.get("SPARK_LOCAL_IP")
+    if given is None or given.startswith("127.") or given == "::1":
+        return Finding(check="SPARK_LOCAL_IP", state="ok", detail=given or "set by the session")
+    return Finding(
+        check="SPARK_LOCAL_IP",
+        state="warning",
+        detail=f"is {given}; Spark's ports can be reached from there, also with a local master",
+    )
+
+
+def _home(environment: Mapping[str, str]) -> Finding:
+    given = environment.get("SPARK_HOME")
+    if given is None:
+        return Finding(check="SPARK_HOME", state="ok", detail="that of the package pyspark")
+    return Finding(
+        check="SPARK_HOME",
+        state="warning",
+        detail=f"is {given}; that Spark is started instead of the package's: unset it, or see that "
+        f"it is a {SPARK_RELEASE}x",
+    )
+
+
+def _defaults(environment: Mapping[str, str]) -> list[Finding]:
+    """Find what spark-defaults.conf says about our settings; a session overrules it."""
+    directory = environment.get("SPARK_CONF_DIR")
+    if directory is None:
+        return []
+    try:
+        lines = (Path(directory) / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    given = dict(line.split(None, 1) for line in lines if len(line.split(None, 1)) == 2)
+    return [
+        Finding(
+            check=name,
+            state="warning",
+            detail=f"spark-defaults.conf says {given[name].strip()}; pydanube.spark.session sets "
+            f"{wanted}",
+        )
+        for name, wanted in SETTINGS.items()
+        if name in given and given[name].strip() != wanted
+    ]
+
+
+def _source() -> Finding:
+    try:
+        found = import_module("pyspark_danube").DefaultSource
+    except Exception as error:  # noqa: BLE001  Whatever it is, Spark would not find the source.
+        return Finding(check="format danube", state="failed", detail=f"cannot be loaded: {error}")
+    return Finding(check="format danube", state="ok", detail=f"{found.__module__}")

@@ -1,0 +1,96 @@
+"""Executors that die in the middle of a task, and tasks that run twice at once: real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.spark_cluster import spark_cluster
+from tests.support.spark_topics import Topics, create_partitions
+
+SECONDS_MAX = 500
+pytestmark = pytest.mark.timeout(600)
+ROWS = 1500
+SOURCE, PARTITIONED = "/default/struck", "/default/struck-parts"
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "read_worker": {"where": "read", "strike": "worker", "source": SOURCE},
+    "read_executor": {
+        "where": "read",
+        "strike": "executor",
+        "source": PARTITIONED,
+        "access": "direct",
+    },
+    "write_worker": {"where": "write", "strike": "worker", "source": SOURCE},
+    "write_executor": {"where": "write", "strike": "executor", "source": SOURCE},
+    "write_twin": {"where": "write", "strike": "twin", "source": SOURCE},
+    "stream_read_executor": {
+        "where": "read",
+        "strike": "executor",
+        "source": PARTITIONED,
+        "stream": True,
+    },
+    "stream_write_executor": {
+        "where": "write",
+        "strike": "executor",
+        "source": SOURCE,
+        "stream": True,
+    },
+    "stream_write_twin": {"where": "write", "strike": "twin", "source": SOURCE, "stream": True},
+}
+READS = ("read_worker", "read_executor")
+
+
+@pytest.fixture(scope="module")
+def struck(broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run all scenarios in one Spark; return where they left their marks."""
+    directory = tmp_path_factory.mktemp("struck")
+    topics = Topics(broker.url)
+    topics.publish(SOURCE, range(ROWS))
+    create_partitions(broker, PARTITIONED, 2)
+    for partition in range(2):
+        topics.publish(f"{PARTITIONED}-part-{partition}", range(partition, ROWS, 2))
+        topics.wait_sealed(f"{PARTITIONED}-part-{partition}")
+    topics.close()
+    wanted = {
+        name: each if name in READS else {**each, "target": f"/default/struck-{name}"}
+        for name, each in SCENARIOS.items()
+    }
+    order = {"url": broker.url, "directory": str(directory), "scenarios": wanted}
+    with spark_cluster(directory, ("127.0.0.1", "127.0.0.2")) as master:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "tests.support.killed_executor"),
+                json.dumps({**order, "master": master}),
+            ],
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return directory
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_a_dead_task_has_read_is_read_again_and_counted_once(struck: Path, name: str):
+    assert (struck / f"{name}.mark").exists(), "nobody was killed"
+    rows = json.loads((struck / f"{name}.rows").read_text())
+    places = {(row["topic"], row["partition"], row["offset"]) for row in rows}
+    assert len(rows) == len(places) == ROWS
+    partitions = 2 if name == "read_executor" else 1
+    expected = {(p, offset) for p in range(partitions) for offset in range(ROWS // partitions)}
+    assert {(partition, offset) for _, partition, offset in places} == expected
+
+
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in READS])
+def test_a_topic_gets_each_row_once(broker, topics, struck: Path, name: str):
+    assert (struck / f"{name}.mark").exists(), "nothing has happened"
+    if SCENARIOS[name]["strike"] == "twin":
+        assert (struck / f"{name}.mark.twin").exists(), "the task had no twin"
+    assert sorted(topics.numbers(f"/default/struck-{name}")) == list(range(ROWS))

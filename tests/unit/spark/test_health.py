@@ -1,0 +1,89 @@
+"""What the doctor finds, and how Spark's programs are started."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pydanube.errors import InvalidRequest
+from pydanube.spark import health
+from pydanube.spark.launching import launch
+from pydanube.spark.sessions import SETTINGS
+
+
+def findings(tmp_path: Path, **environment: str) -> dict[str, health.Finding]:
+    given = {"PATH": "/usr/bin:/bin", **environment}
+    return {each.check: each for each in health.examine(given, tmp_path)}
+
+
+def test_a_machine_that_has_everything_is_well(tmp_path):
+    found = findings(tmp_path)
+    assert {each.state for each in found.values()} == {"ok"}, found
+    assert {"pyspark", "java", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "format danube"} <= set(found)
+
+
+def test_what_the_environment_sets_otherwise_is_told(tmp_path):
+    found = findings(
+        tmp_path, PYSPARK_PYTHON="/usr/bin/other", SPARK_LOCAL_IP="10.0.0.1", SPARK_HOME="/opt/old"
+    )
+    warned = {name for name, each in found.items() if each.state == "warning"}
+    assert warned == {"PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_HOME"}
+    assert "/usr/bin/other" in found["PYSPARK_PYTHON"].detail
+
+
+def test_defaults_that_contradict_our_settings_are_told(tmp_path):
+    name = "spark.sql.session.timeZone"
+    (tmp_path / "spark-defaults.conf").write_text(f"# ours\n{name}  Europe/Vienna\nspark.x y\n\n")
+    found = findings(tmp_path, SPARK_CONF_DIR=str(tmp_path))
+    assert "Europe/Vienna" in found[name].detail
+    assert found[name].state == "warning"
+
+
+def test_a_machine_without_java_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr("pydanube.spark.java._packaged_java", lambda: None)
+    found = findings(tmp_path, PATH="")
+    assert found["java"].state == "failed"
+    assert "openjdk-17" in found["java"].detail
+
+
+def test_a_package_that_is_missing_or_too_old_fails(tmp_path, monkeypatch):
+    installed = {"pyspark": "3.5.1", "pyarrow": "26.0.1", "pandas": "3.1.0", "deltalake": "1.6.6"}
+    monkeypatch.setattr(health, "version", installed.__getitem__)
+    found = findings(tmp_path)
+    assert found["pyspark"].state == "failed"
+    assert found["pandas"].state == "warning"
+
+
+def test_a_session_is_compared_setting_by_setting():
+    assert {each.state for each in health.examine_session(SETTINGS.get)} == {"ok"}
+    (wrong,) = [
+        each
+        for each in health.examine_session({**SETTINGS, "spark.sql.session.timeZone": "CET"}.get)
+        if each.state != "ok"
+    ]
+    assert (wrong.state, wrong.check) == ("failed", "spark.sql.session.timeZone")
+    assert "UTC" in wrong.detail
+
+
+def test_programs_are_started_with_the_settings_of_a_session():
+    wanted = launch(
+        "spark-submit",
+        {"PATH": "/usr/bin:/bin", "SPARK_HOME": "/opt/other"},
+        conf=["spark.sql.session.timeZone=CET", "spark.a=b=c"],
+        arguments=["job.py", "--conf"],
+    )
+    assert wanted.command[0].endswith("/pyspark/bin/spark-submit")
+    assert wanted.command[1:3] == ["--master", "local[*,4]"]
+    assert wanted.command[-2:] == ["job.py", "--conf"]
+    settings = set(wanted.command)
+    assert {"spark.sql.session.timeZone=CET", "spark.a=b=c"} <= settings
+    assert "spark.sql.python.filterPushdown.enabled=true" in settings
+    assert "spark.sql.session.timeZone=UTC" not in settings
+    assert wanted.environment["PYSPARK_PYTHON"] == sys.executable
+    assert wanted.environment["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert Path(wanted.command[0]).is_relative_to(wanted.environment["SPARK_HOME"])
+
+
+def test_a_setting_without_a_value_is_refused():
+    with pytest.raises(InvalidRequest, match=r"spark\.name=value"):
+        launch("pyspark", {"PATH": "/usr/bin"}, conf=["spark.x"])
