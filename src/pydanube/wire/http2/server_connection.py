@@ -6,7 +6,7 @@ from typing import Final, Protocol, cast
 from typing_extensions import override
 
 from pydanube.observability.logging import get_logger
-from pydanube.runtime.clock import Clock
+from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode
@@ -16,6 +16,7 @@ from pydanube.wire.http2.server_heads import Peer
 from pydanube.wire.http2.transports import (
     certificate_names,
     configure,
+    drop,
     peer_name,
     speaks_http2,
     write_all,
@@ -57,6 +58,7 @@ class ServerConnection(asyncio.Protocol):
         self._flush_is_due = False
         self._farewell_ms: int | None = None
         self._farewell_bytes = 0
+        self._dismissal: Timer | None = None
         self.peer = ""
         self.address = ""
 
@@ -75,6 +77,8 @@ class ServerConnection(asyncio.Protocol):
             self._transport.abort()
         elif not self._registry.admit(self):
             self._codec.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many connections"))
+            # Nobody ticks for it, and it must not stay for as long as it likes.
+            self._dismissal = self._clock.call_later(FAREWELL_MS / 1000, self.abort)
         self._flush()
 
     @override
@@ -89,7 +93,7 @@ class ServerConnection(asyncio.Protocol):
     def _ignore(self, data: bytes) -> None:
         self._farewell_bytes += len(data)
         if self._farewell_bytes > FAREWELL_BYTES:
-            self._transport.abort()
+            drop(self._transport)
 
     @override
     def pause_writing(self) -> None:
@@ -103,11 +107,13 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._calls.close()
         self._registry.dismiss(self)
+        if self._dismissal is not None:
+            self._dismissal.cancel()
 
     def tick(self, now_ms: int) -> None:
         """Notice who takes too long; about once a second."""
         if self._farewell_ms is not None and now_ms - self._farewell_ms > FAREWELL_MS:
-            self._transport.abort()
+            drop(self._transport)
             return
         self._codec.tick(now_ms)
         self._flush()
@@ -124,7 +130,7 @@ class ServerConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
-        self._transport.abort()
+        drop(self._transport)
 
     def _flush_soon(self) -> None:
         if not self._flush_is_due:
@@ -133,17 +139,23 @@ class ServerConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        out = self._codec.take_output()
-        if out:
-            write_all(self._transport, out)
-            if self._codec.held:
-                self._check_transport()
-        if self._codec.finished and self._farewell_ms is None:
+        if self._farewell_ms is not None:
+            return  # The last word has been said.
+        self._write_output()
+        if self._codec.held:
+            self._check_transport()
+        if self._codec.finished:
+            self._write_output()
             self._farewell_ms = self._clock.monotonic_ms()
             fault = self._codec.fault
             if fault is not None:
                 _log.info("a connection was given up", peer=self.peer, reason=str(fault))
             self._say_farewell()
+
+    def _write_output(self) -> None:
+        out = self._codec.take_output()
+        if out:
+            write_all(self._transport, out)
 
     def _say_farewell(self) -> None:
         """Close our side, and the other when the peer has read why, or takes too long."""

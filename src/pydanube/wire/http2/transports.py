@@ -1,6 +1,9 @@
 """What both drivers need of an asyncio transport."""
 
 import asyncio
+import contextlib
+import socket
+import struct
 from typing import Any, Final
 
 from pydanube.wire.http2.limits import KIB
@@ -10,6 +13,8 @@ _JOINED_BYTES_MAX: Final = 64 * KIB
 """Up to here one copy is cheaper than handing the kernel many pieces."""
 _PIECE_BYTES_MIN: Final = 4 * KIB
 """Pieces that are smaller on average are joined, however many there are."""
+
+_LINGER_NOT: Final = struct.pack("ii", 1, 0)
 
 _NAMES: Final = ("DNS", "URI")
 """The kinds of other names in a certificate that may stand for a caller; addresses may not."""
@@ -27,6 +32,18 @@ def write_all(transport: asyncio.Transport, pieces: list[bytes | memoryview]) ->
         transport.write(b"".join(pieces))
     else:
         transport.writelines(pieces)
+
+
+def drop(transport: asyncio.Transport) -> None:
+    """Close at once, and have the kernel forget what the peer has not read.
+
+    Otherwise it would keep that for as long as the peer answers, which costs an attacker nothing.
+    """
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        with contextlib.suppress(OSError):  # It may be closed already.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+    transport.abort()
 
 
 def peer_name(transport: asyncio.Transport) -> tuple[str, str]:
