@@ -8,6 +8,7 @@ one JSON object: how many connections it made, and how many of them the broker e
 
 import asyncio
 import json
+import os
 import sys
 import time
 
@@ -21,6 +22,10 @@ from tests.support.http2_peers import HELLO
 
 ADDRESS = "127.0.0.2"
 CONNECTIONS_MAX = 512
+NICENESS = 10
+"""It comes from another machine, so it must not take the cores of those it disturbs."""
+REFLECTION_BYTES = 3_950
+"""What the broker tells about the service of a producer."""
 FLOOD_BYTES_MAX = 8 * 2**20
 HONEST = "honest calls"
 """No attack: as many connections, each with one call that is answered."""
@@ -29,7 +34,9 @@ HONEST = "honest calls"
 def broker_target() -> Target:
     symbol = services.SEND_MESSAGE.path.split("/")[1]
     request = reflection.ServerReflectionRequest(file_containing_symbol=symbol)
-    return Target(services.SEND_MESSAGE.path, PATHS[0], request.SerializeToString())
+    return Target(
+        services.SEND_MESSAGE.path, PATHS[0], request.SerializeToString(), REFLECTION_BYTES
+    )
 
 
 class Campaign:
@@ -106,6 +113,7 @@ class HonestClients(Campaign):
 
 
 async def main(name: str, port: int, seconds: float, rate: float) -> None:
+    os.nice(NICENESS)
     campaign = HonestClients(port) if name == HONEST else Campaign(ATTACKS[name], port)
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)

@@ -1,6 +1,6 @@
 """The same broker on both engines, in interleaved rounds: rates, ratios, server CPU per message.
 
-python -m benchmarks.engines [--rounds 5] [--quick]
+python -m benchmarks.engines [--rounds 5] [--quick] [--only publish receive]
 """
 
 import argparse
@@ -12,26 +12,28 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 from benchmarks.__main__ import h2load
+from benchmarks.go_client import build
 from benchmarks.machine import describe_machine
 from tests.support.broker_process import BrokerProcess
 
 ENGINES = ("grpcio", "http2")
+PARTS = ("publish", "receive")
 BACKLOG_MESSAGES = 9_000
 LARGE = 100 * 1024
 
 
 def on_one_core() -> None:
-    """Keep a receiving client on one core.
+    """Keep a client on one core.
 
-    Free to use two, the threads of grpc.aio contend for the interpreter lock, and what would be
-    measured is that: a message costs such a client 55 us instead of 25.
+    Free to use two, the threads of grpc.aio wake each other across them, twice a message; on a
+    virtual machine that costs more than the message.
     """
     os.sched_setaffinity(0, {0})
 
@@ -39,9 +41,10 @@ def on_one_core() -> None:
 class Round:
     """One broker on one engine, and what was measured on it."""
 
-    def __init__(self, broker: BrokerProcess, scale: float) -> None:
+    def __init__(self, broker: BrokerProcess, scale: float, go_client: Path | None) -> None:
         self.broker = broker
         self.scale = scale
+        self.go_client = go_client
         self.results: dict[str, tuple[float, float]] = {}
         """By figure: rate, and CPU microseconds of the broker per message."""
 
@@ -56,23 +59,36 @@ class Round:
         spent = after.user + after.system - before.user - before.system
         self.results[figure] = (rate, spent / count * 1e6)
 
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.broker.client_port}"
+
     def stock(
-        self, name: str, client: str = "stock_client", **arguments: object
+        self, name: str, client: str = "stock_client", *, pinned: bool = False, **arguments: object
     ) -> dict[str, float]:
-        target = f"127.0.0.1:{self.broker.client_port}"
+        target = self.broker.url if client == "wheel_client" else self.target
         command = [sys.executable, "-m", f"benchmarks.{client}", name, target]
+        return self._client([*command, json.dumps(arguments)], pinned=pinned)
+
+    def _client(self, command: list[str], *, pinned: bool = False) -> dict[str, float]:
         done = subprocess.run(
-            [*command, json.dumps(arguments)],
+            command,
             capture_output=True,
             text=True,
             timeout=600,
             check=True,
-            preexec_fn=on_one_core if name == "receive" else None,
+            preexec_fn=on_one_core if pinned else None,
         )
         result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return result
 
-    def run(self) -> None:
+    def run(self, parts: Sequence[str]) -> None:
+        if "publish" in parts:
+            self._run_publish()
+        if "receive" in parts:
+            self._run_receive()
+
+    def _run_publish(self) -> None:
         self._publish("publish, grpc.aio, 64 in flight, best effort", False, 6_000, 64, 1024)
         self._publish("publish, grpc.aio, 64 in flight, reliable", True, 6_000, 64, 1024)
         for reliable, name in ((False, "best effort"), (True, "reliable")):
@@ -92,11 +108,37 @@ class Round:
         )
         self._publish("publish, grpc.aio, 8 in flight, 100 KiB, reliable", True, 600, 8, LARGE)
         self._put("DoPut stream, grpc.aio, 32 unanswered, 100 KiB, best effort", 2_000)
-        self._receive("receive, grpc.aio on one core, 1 KiB", 1024, BACKLOG_MESSAGES)
-        self._receive("receive stream, grpc.aio on one core, 100 KiB", LARGE, 2_000)
+
+    def _run_receive(self) -> None:
+        small, large = self.count(BACKLOG_MESSAGES), self.count(2_000)
+        for size, count in ((1024, small), (LARGE, large)):
+            topic = f"/default/backlog-{size}"
+            self.stock("publish", topic=topic, reliable=True, count=count, window=64, size=size)
+        self._receive("receive, grpc.aio, 1 KiB", 1024, small)
+        self._receive("receive, grpc.aio on one core, 1 KiB", 1024, small, pinned=True)
         self._receive(
-            "receive stream, our channel on one core, 100 KiB", LARGE, 2_000, "own_client"
+            "receive, grpc.aio, all of it there before, 1 KiB", 1024, small, ahead_seconds=1.0
         )
+        self._receive("receive, grpcio with threads, 1 KiB", 1024, small, "threaded_client")
+        self.measure(
+            "receive, danube-client, 1 KiB",
+            small,
+            lambda: (
+                small
+                / self.stock(
+                    "receive", "wheel_client", topic="/default/wheel", count=small, size=1024
+                )["seconds"]
+            ),
+        )
+        if self.go_client is not None:
+            go_client = [str(self.go_client), self.target, "/default/backlog-1024", str(small)]
+            self.measure(
+                "receive, Go grpc, 1 KiB", small, lambda: small / self._client(go_client)["seconds"]
+            )
+        for client, name in (("stock_client", "grpc.aio"), ("own_client", "our channel")):
+            for pinned, where in ((False, ""), (True, " on one core")):
+                figure = f"receive stream, {name}{where}, 100 KiB"
+                self._receive(figure, LARGE, large, client, pinned=pinned)
 
     def _publish(self, figure: str, reliable: bool, full: int, window: int, size: int) -> None:
         count = self.count(full)
@@ -108,16 +150,22 @@ class Round:
         arguments = {"topic": "/default/put", "count": self.count(full), "size": LARGE, "ahead": 32}
         self.measure(figure, self.count(full), lambda: self.stock("put", **arguments)["rate"])
 
-    def _receive(self, figure: str, size: int, full: int, client: str = "stock_client") -> None:
-        count = self.count(full)
-        topic = f"/default/backlog-{size}"
-        if client == "stock_client":
-            self.stock("publish", topic=topic, reliable=True, count=count, window=64, size=size)
-        self.measure(
-            figure,
-            count,
-            lambda: count / self.stock("receive", client, topic=topic, count=count)["seconds"],
-        )
+    def _receive(
+        self,
+        figure: str,
+        size: int,
+        count: int,
+        client: str = "stock_client",
+        *,
+        pinned: bool = False,
+        **more: object,
+    ) -> None:
+        arguments = {"topic": f"/default/backlog-{size}", "count": count, **more}
+
+        def work() -> float:
+            return count / self.stock("receive", client, pinned=pinned, **arguments)["seconds"]
+
+        self.measure(figure, count, work)
 
 
 @contextmanager
@@ -146,18 +194,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engines")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--data-dir", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()
     rates: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     costs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for _ in range(arguments.rounds):
-        for engine in ENGINES:
-            with broker_on(engine, arguments.data_dir) as broker:
-                measured = Round(broker, 0.2 if arguments.quick else 1.0)
-                measured.run()
-            for figure, (rate, cost) in measured.results.items():
-                rates[figure][engine].append(rate)
-                costs[figure][engine].append(cost)
+    with tempfile.TemporaryDirectory() as folder:
+        go_client = build(Path(folder)) if "receive" in arguments.only else None
+        for _ in range(arguments.rounds):
+            for engine in ENGINES:
+                with broker_on(engine, arguments.data_dir) as broker:
+                    measured = Round(broker, 0.2 if arguments.quick else 1.0, go_client)
+                    measured.run(arguments.only)
+                for figure, (rate, cost) in measured.results.items():
+                    rates[figure][engine].append(rate)
+                    costs[figure][engine].append(cost)
     print(f"{arguments.rounds} interleaved rounds, medians; {describe_machine()}\n")
     print("| figure | grpcio msg/s | http2 msg/s | ratio | grpcio CPU us | http2 CPU us | ratio |")
     print("|---|---|---|---|---|---|---|")

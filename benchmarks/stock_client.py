@@ -29,6 +29,7 @@ from pydanube.wire.flight.framing import (
     write_descriptor,
 )
 
+AHEAD = ("grpc.http2.lookahead_bytes", 64 * 2**20)
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
@@ -64,9 +65,16 @@ async def publish(
         return {"rate": count / (time.perf_counter() - started)}
 
 
-async def receive(target: str, topic: str, count: int) -> dict[str, float]:
-    """Take a backlog through one stream; acks are not part of the measure."""
-    async with grpc.aio.insecure_channel(target, options=OPTIONS) as channel:
+async def receive(
+    target: str, topic: str, count: int, ahead_seconds: float = 0.0
+) -> dict[str, float]:
+    """Take a backlog through one stream; acks are not part of the measure.
+
+    With `ahead_seconds` the messages get that long to come before the first one is looked at, and
+    room to do so: what is measured then is the client alone.
+    """
+    options = (*OPTIONS, AHEAD) if ahead_seconds else OPTIONS
+    async with grpc.aio.insecure_channel(target, options=options) as channel:
         request = api.ConsumerRequest(
             topic_name=topic,
             consumer_name="stock",
@@ -79,6 +87,8 @@ async def receive(target: str, topic: str, count: int) -> dict[str, float]:
         receiving = channel.unary_stream(services.RECEIVE_MESSAGES.path)
         received = api.ReceiveRequest(consumer_id=reply.consumer_id).SerializeToString()
         call = receiving(received)
+        await call.wait_for_connection()
+        await asyncio.sleep(ahead_seconds)
         started = time.perf_counter()
         async for _ in call:
             count -= 1

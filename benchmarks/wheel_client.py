@@ -1,6 +1,6 @@
 """The published danube-client as a load, in a process of its own.
 
-    python -m benchmarks.wheel_client publish|end_to_end URL JSON
+    python -m benchmarks.wheel_client publish|end_to_end|receive URL JSON
 
 Prints one JSON object with what it measured.
 """
@@ -69,11 +69,24 @@ async def end_to_end(client: DanubeClient, count: int, window: int, size: int) -
     return {"rate": count / (time.perf_counter() - started)}
 
 
+async def receive(client: DanubeClient, topic: str, count: int, size: int) -> dict[str, float]:
+    """Take a backlog; acks are not part of the measure."""
+    builder = client.new_consumer().with_topic(topic).with_consumer_name("bench")
+    consumer = builder.with_subscription("s").with_subscription_type(SubType.EXCLUSIVE).build()
+    producer = await _producer(client, topic)
+    await consumer.subscribe()
+    await _send(producer, count, 64, bytes(size))
+    started = time.perf_counter()
+    queue = await consumer.receive()
+    for _ in range(count):
+        await queue.get()
+    return {"seconds": time.perf_counter() - started}
+
+
 async def main(name: str, url: str, arguments: dict[str, int]) -> None:
     client = await DanubeClientBuilder().service_url(url).build()
-    print(
-        json.dumps(await {"publish": publish, "end_to_end": end_to_end}[name](client, **arguments))
-    )
+    run = {"publish": publish, "end_to_end": end_to_end, "receive": receive}[name]
+    print(json.dumps(await run(client, **arguments)))
 
 
 if __name__ == "__main__":

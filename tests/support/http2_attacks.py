@@ -20,6 +20,7 @@ from pydanube.wire.http2.frames import (
     reset_frame,
     window_update_frame,
 )
+from pydanube.wire.http2.limits import MIB
 from pydanube.wire.http2.settings import INITIAL_WINDOW_SIZE, settings_frame
 from tests.support.http2_peers import HELLO, Frame, block, data, request_fields
 
@@ -37,8 +38,11 @@ CUT_PIECE_BYTES = 6_000
 class Target:
     """What is attacked: a path whose calls are answered at once, and one that answers at length."""
 
-    def __init__(self, path: str, long_path: str, long_request: bytes = b"") -> None:
+    def __init__(
+        self, path: str, long_path: str, long_request: bytes, long_reply_bytes: int
+    ) -> None:
         self.path = path
+        self._long_reply_bytes = long_reply_bytes
         self.block = block(request_fields(path))
         self._long_block = block(request_fields(long_path))
         self._long_message = b"\0" + len(long_request).to_bytes(4) + long_request
@@ -50,7 +54,9 @@ class Target:
     def call(self, number: int) -> bytes:
         return self.headers(number) + data(2 * number + 1, bytes(5), END_STREAM)
 
-    def long_calls(self, count: int) -> bytes:
+    def calls_for(self, reply_bytes: int) -> bytes:
+        """As many calls as make the server answer with that much."""
+        count = -(-reply_bytes // self._long_reply_bytes)
         return b"".join(
             frame(HEADERS, END_HEADERS, 2 * number + 1, self._long_block)
             + data(2 * number + 1, self._long_message, END_STREAM)
@@ -96,12 +102,12 @@ def _cut_call(target: Target, number: int) -> bytes:
 
 
 def _windowless(target: Target) -> bytes:
-    return HELLO + settings_frame({INITIAL_WINDOW_SIZE: 0}) + target.long_calls(20)
+    return HELLO + settings_frame({INITIAL_WINDOW_SIZE: 0}) + target.calls_for(2 * MIB)
 
 
 def _insatiable(target: Target) -> bytes:
     wide = settings_frame({INITIAL_WINDOW_SIZE: 2**31 - 1}) + window_update_frame(0, 2**30)
-    return HELLO + wide + target.long_calls(200)
+    return HELLO + wide + target.calls_for(8 * MIB)
 
 
 _OVERDUE_REQUEST = "a request takes too long"

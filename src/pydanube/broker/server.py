@@ -1,5 +1,6 @@
 """A broker on its ports: listen, recover, serve, and drain when asked to stop."""
 
+import gc
 from collections.abc import Collection
 
 from pydanube.broker.addresses import Address, url_beside
@@ -222,6 +223,9 @@ async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> None:
             admin=server.admin_port,
             metrics=server.metrics_port,
         )
+        # What is here stays; looking through it for garbage would stop everything for 40 ms.
+        gc.collect()
+        gc.freeze()
         signal = await signals.wait()
         _log.info("stopping", signal=signal)
         await server.stop()

@@ -15,7 +15,8 @@ from tests.contract.engine_contract import within_patience
 from tests.support.http2_attacks import ATTACKS, CROWDS, Attacker, Target
 from tests.support.http2_peers import HELLO
 
-TARGET = Target("/test/direct", "/test/large")
+LONG_REPLY_BYTES = 100_000
+TARGET = Target("/test/direct", "/test/large", b"", LONG_REPLY_BYTES)
 LISTENERS = [name for name, attack in ATTACKS.items() if attack.reads and name not in CROWDS]
 
 
@@ -29,7 +30,9 @@ async def attacked(**limits):
     """Serve, with one honest client that is answered before and after what happens within."""
     table = HandlerTable()
     table.add_direct("/test/direct", lambda message, call, reply: reply.send(message))
-    table.add_direct("/test/large", lambda message, call, reply: reply.send(bytes(100_000)))
+    table.add_direct(
+        "/test/large", lambda message, call, reply: reply.send(bytes(LONG_REPLY_BYTES))
+    )
     server = await Http2Engine(limits=Http2Limits(**limits)).serve(table, "127.0.0.1", 0)
     honest = Http2Channel(f"127.0.0.1:{server.port}")
     attackers = []

@@ -26,7 +26,7 @@ from pydanube.wire.http2.frames import (
     reset_frame,
     unpadded,
 )
-from pydanube.wire.http2.limits import HANDSHAKE_BYTES_MAX, Allowance, Http2Limits
+from pydanube.wire.http2.limits import HANDSHAKE_BYTES_MAX, KIB, Allowance, Http2Limits
 from pydanube.wire.http2.outgoing import Outgoing
 from pydanube.wire.http2.streams import Stream
 
@@ -37,6 +37,11 @@ FrameHandler = Callable[[int, int, bytes, int, int], None]
 RESETS_REMEMBERED_MAX: Final = 4_096
 """Streams we have reset, whose late frames are no fault of the peer."""
 
+STEP_BYTES: Final = 8 * KIB
+"""Frames that begin within so much of a read are carried out at a stretch."""
+STEP_FAVOURS: Final = 32
+"""Fewer of them, if so many draw on an allowance: those are cheap to send."""
+
 
 class Incoming(Outgoing[AnyStream]):
     """Reads frames, and decides what a fault costs.
@@ -44,6 +49,9 @@ class Incoming(Outgoing[AnyStream]):
     Whatever the bytes, `receive` raises nothing: a fault of the peer ends in RST_STREAM, or in
     GOAWAY and `finished`, after which the driver writes `out` and closes the transport. No more
     than one frame and one header block are held, and before the peer's SETTINGS 8 KiB at most.
+
+    A driver with other connections to serve says `receive_step` instead, and `next_step` while
+    there is something `unread`: no step takes long, whatever the peer has sent.
     """
 
     def __init__(
@@ -57,6 +65,11 @@ class Incoming(Outgoing[AnyStream]):
         """Why we gave the connection up."""
         self.settings_seen = False
         self.heard_ms = self._now_ms = now_ms
+        self._data = b""
+        """What is being read, and from where on it is left for the next step."""
+        self._unread_from: int | None = None
+        self._step_is_over = False
+        self._favours = 0
         self._preface = preface
         self._cut = CutFrame(HANDSHAKE_BYTES_MAX - len(PREFACE) - HEADER_BYTES)
         self._is_cut = False
@@ -74,20 +87,45 @@ class Incoming(Outgoing[AnyStream]):
         self._handlers: dict[int, FrameHandler] = {SETTINGS: self._on_first_settings}
         self._otherwise: FrameHandler = self._on_anything_before_settings
 
+    @property
+    def unread(self) -> bool:
+        """Tell whether the next step is due."""
+        return self._unread_from is not None
+
     def receive(self, data: bytes, now_ms: int) -> None:
         """Carry out everything that `data` completes; `now_ms` never goes backwards."""
-        if self.finished:
-            return
-        self._now_ms = self.heard_ms = now_ms
+        self.receive_step(data, now_ms)
+        while self._unread_from is not None:
+            self.next_step(now_ms)
+
+    def receive_step(self, data: bytes, now_ms: int) -> None:
+        """Begin to carry out what `data` completes, or keep it while something is unread."""
+        self.heard_ms = now_ms
+        if self._unread_from is not None:
+            self._data += data
+        elif not self.finished:
+            self._data = data
+            self._take_step(now_ms, self._begin)
+
+    def next_step(self, now_ms: int) -> None:
+        """Go on with what is unread."""
+        self._take_step(now_ms, self._go_on)
+
+    def _take_step(self, now_ms: int, step: Callable[[], None]) -> None:
+        self._now_ms = now_ms
         self._receiving = True
+        self._step_is_over = False
         try:
-            self._receive(data)
+            step()
         except ConnectionFault as fault:
             self.fail(fault)
         finally:
             self._receiving = False
+            if self._unread_from is None:
+                self._data = b""
 
-    def _receive(self, data: bytes) -> None:
+    def _begin(self) -> None:
+        data = self._data
         position = self._read_preface(data) if self._preface else 0
         if self._is_cut:
             position = self._cut.fill(data, position)
@@ -98,8 +136,21 @@ class Incoming(Outgoing[AnyStream]):
             self._read_frames(whole, 0)
         elif self._data_left and data:
             position = self._continue_data(data, position)
+        self._read_on(position)
+
+    def _go_on(self) -> None:
+        position, self._unread_from = self._unread_from, None
+        if position is not None and not self.finished:
+            self._read_on(position)
+
+    def _read_on(self, position: int) -> None:
+        data = self._data
         position = self._read_frames(data, position)
-        if position < len(data) and not self.finished and not self._begin_data(data, position):
+        if position >= len(data) or self.finished:
+            return
+        if self._step_is_over:
+            self._unread_from = position
+        elif not self._begin_data(data, position):
             self._cut.keep(data, position)
             self._is_cut = True
 
@@ -112,12 +163,13 @@ class Incoming(Outgoing[AnyStream]):
         return min(len(data), len(expected))
 
     def _read_frames(self, data: bytes, position: int) -> int:
-        """Carry out the whole frames from `position`; return where the first cut one starts."""
+        """Carry out whole frames from `position` until the step is over, or the next one is cut."""
         size = len(data)
+        last = min(size - HEADER_BYTES, position + STEP_BYTES)
         unpack = FRAME_HEADER.unpack_from
         while True:
             try:
-                while size - position >= HEADER_BYTES and not self.finished:
+                while position <= last and not self._step_is_over:
                     length_and_kind, flags, stream_id = unpack(data, position)
                     start = position + HEADER_BYTES
                     end = start + (length_and_kind >> 8)
@@ -131,6 +183,8 @@ class Incoming(Outgoing[AnyStream]):
             except StreamFault as fault:
                 self._answer_stream_fault(fault)
             else:
+                if size - position >= HEADER_BYTES:
+                    self._step_is_over = True
                 return position
 
     def _answer_stream_fault(self, fault: StreamFault) -> None:
@@ -169,16 +223,19 @@ class Incoming(Outgoing[AnyStream]):
             self._finish_connection()
 
     def _finish_connection(self) -> None:
-        self.finished = True
+        self.finished = self._step_is_over = True
+        self._unread_from = None
         self._handlers = self._usual_handlers = {}
-        for stream in list(self.streams.values()):
-            self._forget(stream)
+        for stream in self._forget_all():
             stream.local_closed = stream.remote_closed = True
             self._gone(stream, None)
 
     def _spend(self, allowance: Allowance, reproach: str) -> None:
         if not allowance.take(self._now_ms):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reproach)
+        self._favours += 1
+        if not self._favours % STEP_FAVOURS:
+            self._step_is_over = True
 
     def _fault_of(self, stream_id: int, code: ErrorCode, text: str) -> Exception:
         """Return a fault of one stream; of the connection if the stream does not exist yet."""

@@ -165,6 +165,18 @@ class Outgoing(Generic[AnyStream]):
             stream.queued_bytes = 0
             stream.queue = None
 
+    def _forget_all(self) -> list[AnyStream]:
+        """Drop all streams at once, thousands of them perhaps, and return them."""
+        forgotten = list(self.streams.values())
+        self.streams.clear()
+        self._ready.clear()
+        self.queued_bytes = 0
+        for stream in forgotten:
+            if stream.queue is not None:
+                stream.queued_bytes = 0
+                stream.queue = None
+        return forgotten
+
     def _widen_connection(self, increment: int) -> None:
         window = grown(self.send_window, increment)
         if window is None:

@@ -14,6 +14,7 @@ from pydanube.wire.calls import HandlerTable, Server
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_connection import Registry, ServerConnection
 from pydanube.wire.http2.tls import REFRESH_SECONDS, TlsFiles
+from pydanube.wire.http2.turns import Turns
 
 TICK_SECONDS_MAX: Final = 1.0
 FAREWELL_SECONDS: Final = 1.0
@@ -33,6 +34,7 @@ class Http2Server(Server, Registry):
         self._scope = TaskScope(_report)
         self._connections: dict[ServerConnection, None] = {}
         self._per_address: Counter[str] = Counter()
+        self._turns = Turns()
         self._all_gone = asyncio.Event()
         self._all_gone.set()
         self._ticking: Timer | None = None
@@ -68,7 +70,9 @@ class Http2Server(Server, Registry):
         self._scope.start(refresh_for_ever(), "refresh certificates")
 
     def _connection(self) -> ServerConnection:
-        return ServerConnection(self._limits, self._table, self._scope, self._clock, self)
+        return ServerConnection(
+            self._limits, self._table, self._scope, self._clock, self, self._turns
+        )
 
     @property
     @override

@@ -44,8 +44,8 @@ class ServerCodec(Exchanges):
 
     @property
     def buffered_bytes(self) -> int:
-        """What is held of frames, header blocks and requests whose ends have not arrived."""
-        return len(self._cut) + len(self._block) + self._held_bytes
+        """What is held of the last read, and of frames, header blocks, requests not whole yet."""
+        return len(self._data) + len(self._cut) + len(self._block) + self._held_bytes
 
     @override
     def _block_arrived(self, stream_id: int, end_stream: int, block: bytes) -> None:
@@ -57,6 +57,7 @@ class ServerCodec(Exchanges):
         self._last_stream_id = stream_id
         head = self._blocks.known.get(block)
         if head is None:
+            self._step_is_over = True  # To decode takes as long as many frames do.
             try:
                 head = self._blocks.head(block)
             except MalformedHeaders as fault:
@@ -97,6 +98,7 @@ class ServerCodec(Exchanges):
         """Carry out a header block of a stream that has begun."""
         if not stream_id & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the stream is not the client's")
+        self._step_is_over = True
         fields = self._blocks.fields(block)
         stream = self.streams.get(stream_id)
         if stream is None:

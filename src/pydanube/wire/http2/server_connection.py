@@ -21,6 +21,7 @@ from pydanube.wire.http2.transports import (
     speaks_http2,
     write_all,
 )
+from pydanube.wire.http2.turns import TURN_SECONDS, Busy, Turns
 
 FAREWELL_MS: Final = 1_000
 FAREWELL_BYTES: Final = 1024 * KIB
@@ -39,8 +40,12 @@ class Registry(Protocol):
         """Forget it; harmless for one that was not admitted."""
 
 
-class ServerConnection(asyncio.Protocol):
-    """One client. All frames of one read are handled at once and answered with one write."""
+class ServerConnection(asyncio.Protocol, Busy):
+    """One client. The frames of a read are handled together and answered with one write.
+
+    If they take longer than a turn, the rest waits until others have had theirs, and no more is
+    read meanwhile.
+    """
 
     def __init__(
         self,
@@ -49,12 +54,14 @@ class ServerConnection(asyncio.Protocol):
         scope: TaskScope,
         clock: Clock,
         registry: Registry,
+        turns: Turns,
     ) -> None:
         self._limits = limits
         self._table = table
         self._scope = scope
         self._clock = clock
         self._registry = registry
+        self._turns = turns
         self._flush_is_due = False
         self._farewell_ms: int | None = None
         self._farewell_bytes = 0
@@ -86,9 +93,33 @@ class ServerConnection(asyncio.Protocol):
         if self._farewell_ms is not None:
             self._ignore(data)
             return
-        self._codec.receive(data, self._clock.monotonic_ms())
+        codec = self._codec
+        waits = codec.unread
+        codec.receive_step(data, self._clock.monotonic_ms())
+        if codec.unread and not waits and self._is_still_busy():
+            self._transport.pause_reading()
+            self._turns.wait(self)
+        if codec.out or codec.finished:
+            self._flush()
+
+    def _is_still_busy(self) -> bool:
+        """Go on with what was read for one turn; True when there is more."""
+        codec, clock = self._codec, self._clock
+        end = clock.monotonic_seconds() + TURN_SECONDS
+        while codec.unread and clock.monotonic_seconds() < end:
+            codec.next_step(clock.monotonic_ms())
+        return codec.unread
+
+    @override
+    def take_turn(self) -> bool:
+        is_busy = self._is_still_busy()
+        if self._transport.is_closing():
+            return False
+        if not is_busy:
+            self._transport.resume_reading()
         if self._codec.out or self._codec.finished:
             self._flush()
+        return is_busy
 
     def _ignore(self, data: bytes) -> None:
         self._farewell_bytes += len(data)

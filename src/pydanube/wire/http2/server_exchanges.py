@@ -154,6 +154,11 @@ class Exchanges(Replies):
             self._ahead_bytes_left += stream.window_bytes - self.limits.stream_window_bytes
             stream.window_bytes = self.limits.stream_window_bytes
 
+    @override
+    def _forget_all(self) -> list[ServerStream]:
+        self._held_bytes = 0
+        return super()._forget_all()
+
     def _check_requests(self) -> None:
         """Give up on a peer that does not finish what it has begun, though it could."""
         started_ms_min = self._now_ms - self.limits.request_seconds_max * 1000

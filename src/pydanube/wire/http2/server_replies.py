@@ -199,7 +199,7 @@ class Replies(Codec[ServerStream]):
         super()._forget(stream)
         self._release_request(stream)
         if self.leaving and not self.streams:
-            self.finished = True
+            self.finished = self._step_is_over = True
 
     @override
     def _set_at_once_bytes_max(self) -> None:
@@ -215,7 +215,7 @@ class Replies(Codec[ServerStream]):
         self._set_at_once_bytes_max()
         self._write(goaway_frame(self._last_peer_stream_id(), ErrorCode.NO_ERROR, text))
         if not self.streams:
-            self.finished = True
+            self.finished = self._step_is_over = True
 
     @abstractmethod
     def _release_request(self, stream: ServerStream) -> None:

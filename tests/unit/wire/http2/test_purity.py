@@ -17,6 +17,7 @@ DRIVERS = {
     "server_connection",
     "tls",
     "transports",
+    "turns",
 }
 PURE = sorted({path.stem for path in ROOM.glob("*.py")} - DRIVERS - {"__init__"})
 OUTSIDE = {"asyncio", "os", "pathlib", "random", "socket", "ssl", "threading", "time"}

@@ -3,16 +3,41 @@
 import asyncio
 
 import pytest
+from typing_extensions import override
 
 from pydanube.runtime.clock import SystemClock
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable
-from pydanube.wire.http2.frames import GOAWAY, ping_frame, window_update_frame
+from pydanube.wire.http2.frames import GOAWAY, PING, ping_frame, window_update_frame
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_connection import FAREWELL_BYTES, FAREWELL_MS, ServerConnection
+from pydanube.wire.http2.turns import TURN_SECONDS, Turns
 from tests.support.http2_peers import ECHO, HELLO, request, split_frames
 
 FAULT = window_update_frame(0, 0)
+
+
+class StandingClock(SystemClock):
+    """No turn is ever over."""
+
+    @override
+    def monotonic_seconds(self):
+        return 0.0
+
+
+class HastyClock(SystemClock):
+    """Every turn is over after one step."""
+
+    def __init__(self):
+        self._seconds = 0.0
+
+    @override
+    def monotonic_seconds(self):
+        self._seconds += TURN_SECONDS * 0.6
+        return self._seconds
+
+
+STANDING = StandingClock()
 
 
 class FakeTransport(asyncio.Transport):
@@ -24,6 +49,13 @@ class FakeTransport(asyncio.Transport):
         self.half_closes = half_closes
         self.broken = broken
         self.ended = self.closed = self.aborted = False
+        self.reads = True
+
+    def pause_reading(self):
+        self.reads = False
+
+    def resume_reading(self):
+        self.reads = True
 
     def set_write_buffer_limits(self, high=None, low=None):
         pass
@@ -70,11 +102,11 @@ class OpenDoor:
 async def connect():
     scope = TaskScope(lambda name, failure: None)
 
-    def connect(transport, *, door=None, limits=None, handler=None):
+    def connect(transport, *, door=None, limits=None, handler=None, clock=STANDING):
         table = HandlerTable()
         table.add_direct(ECHO, handler or (lambda message, call, reply: reply.send(message)))
         connection = ServerConnection(
-            limits or Http2Limits(), table, scope, SystemClock(), door or OpenDoor()
+            limits or Http2Limits(), table, scope, clock, door or OpenDoor(), Turns()
         )
         connection.connection_made(transport)
         return connection
@@ -91,6 +123,60 @@ async def test_all_requests_of_one_read_are_answered_with_one_write(connect):
     connection.data_received(b"".join(request(number) for number in range(1, 65, 2)))
     assert len(transport.writes) == 1
     assert len(split_frames(transport.writes[0])) == 3 * 32
+
+
+def pings(count):
+    return b"".join(ping_frame(number.to_bytes(8), ack=False) for number in range(count))
+
+
+def answered(transport):
+    """Return the numbers of the pings that were answered, in order."""
+    frames = split_frames(b"".join(transport.writes))
+    return [int.from_bytes(found.payload) for found in frames if found.kind == PING]
+
+
+async def test_who_sends_a_lot_goes_on_in_turns_and_is_not_read_meanwhile(connect):
+    transport, other = FakeTransport(), FakeTransport()
+    connection, honest = connect(transport, clock=HastyClock()), connect(other)
+    connection.data_received(HELLO)
+    connection.data_received(pings(500))
+    assert 0 < len(answered(transport)) < 500
+    assert not transport.reads
+    honest.data_received(HELLO + request(1))
+    assert other.writes
+    while not transport.reads:
+        await asyncio.sleep(0)
+    assert answered(transport) == list(range(500))
+
+
+async def test_what_arrives_out_of_turn_keeps_its_place(connect):
+    transport = FakeTransport()
+    connection = connect(transport, clock=HastyClock())
+    connection.data_received(HELLO)
+    everything = pings(500)
+    connection.data_received(everything[:5_001])
+    connection.data_received(everything[5_001:])
+    while not transport.reads:
+        await asyncio.sleep(0)
+    assert answered(transport) == list(range(500))
+
+
+@pytest.mark.parametrize("way", ["fault", "lost", "stop"])
+async def test_a_connection_that_ends_before_its_turn_is_passed_over(connect, way):
+    transport = FakeTransport()
+    connection = connect(transport, clock=HastyClock())
+    connection.data_received(HELLO)
+    connection.data_received(pings(500) + FAULT + pings(500))
+    if way == "lost":
+        transport.closed = True
+        connection.connection_lost(None)
+    elif way == "stop":
+        connection.cut()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert (len(answered(transport)) == 500) == (way == "fault")
+    assert transport.ended == (way != "lost")
+    connection.connection_lost(None)
 
 
 async def test_late_answers_of_one_turn_travel_in_one_write(connect):
