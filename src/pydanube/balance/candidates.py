@@ -30,12 +30,12 @@ class Refused(Struct):
         parts = (
             (self.blacklisted, "blacklisted"),
             (self.young, "too young to move"),
-            (self.moved, "moved a short while ago"),
+            (self.moved, "moved lately"),
             (self.unreported, "in no report yet"),
             (free, "too light or too heavy to help"),
         )
         named = ", ".join(f"{count} {what}" for count, what in parts if count)
-        return f"of its {self.topics} topics, {named}" if named else "it has no topic to give"
+        return f"its topics are {named}" if named else "it has no topic to give"
 
 
 class MovableTopics:

@@ -71,7 +71,7 @@ def _too_few(balance: Balance, settings: RebalanceSettings, now_ms: int) -> Hind
         return None
     return Hindrance(
         outcome="too_few_brokers",
-        reason=f"{balance.broker_count} active brokers report their load, {needed} are needed",
+        reason=f"active brokers that report their load: {balance.broker_count}; needed: {needed}",
         next_check_ms=now_ms + settings.check_interval_ms,
     )
 

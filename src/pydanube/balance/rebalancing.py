@@ -12,7 +12,7 @@ from pydanube.balance.cluster import BrokerLoad, ClusterLoad
 from pydanube.balance.decisions import Decision, Move, RebalanceRequest
 from pydanube.balance.history import MOVES_KEPT_MAX, History
 from pydanube.balance.imbalance import Balance, measure
-from pydanube.balance.limits import find_hindrance, find_hindrance_of_request
+from pydanube.balance.limits import Hindrance, find_hindrance, find_hindrance_of_request
 from pydanube.balance.scoring import weights_of
 from pydanube.balance.settings import RebalanceSettings
 from pydanube.model.ids import BrokerId
@@ -52,7 +52,7 @@ def decide(
             reason=hindrance.reason,
             before=before,
             after=before,
-            next_check_ms=hindrance.next_check_ms,
+            next_check_ms=_next_look_ms(hindrance, settings, now_ms),
         )
     movable = MovableTopics(settings, history, now_ms, any_age=request is not None)
     plan = _Plan(compared, settings, movable, before)
@@ -60,6 +60,13 @@ def decide(
         if not plan.add_move():
             break
     return plan.decision(now_ms)
+
+
+def _next_look_ms(hindrance: Hindrance, settings: RebalanceSettings, now_ms: int) -> int:
+    if hindrance.outcome == "not_due":
+        return hindrance.next_check_ms
+    # This was a look as well: the next is an interval away, however soon the limit is over.
+    return max(hindrance.next_check_ms, now_ms + settings.check_interval_ms)
 
 
 def _is_stale(broker: BrokerLoad, settings: RebalanceSettings, now_ms: int) -> bool:

@@ -104,7 +104,7 @@ def test_a_topic_as_large_as_the_gap_would_only_trade_places() -> None:
     alone = decide(by_throughput({1: [300.0], 2: [1.0]}), plan, History(), NOW_MS)
     assert alone.outcome == "nothing_helps"
     assert alone.reason.endswith(
-        "but broker 1 cannot give: of its 1 topics, 1 too light or too heavy to help"
+        "but broker 1 cannot give: its topics are 1 too light or too heavy to help"
     )
 
 
