@@ -137,6 +137,7 @@ def cluster_load(
     reports: Iterable[LoadReport],
     modes: Mapping[BrokerId, BrokerMode],
     owners: Mapping[str, BrokerId] | None = None,
+    received_ms: Mapping[BrokerId, int] | None = None,
 ) -> ClusterLoad:
     """Put the reports of all registered brokers together.
 
@@ -144,7 +145,8 @@ def cluster_load(
     not reported yet counts as empty. `owners`, the assignments, are the truth about who serves
     what: a topic that a report places elsewhere is counted at its owner, with the load that is
     known of it, and one that no report lists as a topic without load. Without `owners`, the
-    newest report that lists a topic has it.
+    newest report that lists a topic has it. `received_ms` tells when the leader got each report,
+    by its own clock; without it, the brokers' clocks are trusted to agree with the leader's.
     """
     brokers = {broker: _Gathered(broker, modes[broker]) for broker in sorted(modes)}
     # The newest last, so that it is believed; ties break on the id.
@@ -163,6 +165,9 @@ def cluster_load(
             known[name] = (topic, here)
     if owners is not None:
         _place(brokers, known, owners)
+    for broker, at_ms in (received_ms or {}).items():
+        if broker in newest:
+            brokers[broker].received(at_ms)
     return ClusterLoad(brokers={broker: each.load() for broker, each in brokers.items()})
 
 
@@ -208,6 +213,10 @@ class _Gathered:
             network=usage.network_bytes_per_second,
         )
         return listed
+
+    def received(self, at_ms: int) -> None:
+        """Date the report by another clock."""
+        self._reported_ms = at_ms
 
     def add(self, name: str, topic: ServedTopic) -> None:
         self._topics[name] = topic

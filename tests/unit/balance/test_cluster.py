@@ -33,6 +33,14 @@ def test_reports_of_brokers_that_are_gone_are_left_out() -> None:
     assert cluster.owner_of("/a/x") is None
 
 
+def test_the_age_of_a_report_is_told_by_the_leaders_clock() -> None:
+    late = report(1, {}, at_ms=NOW_MS - 3_600_000)
+    cluster = cluster_load([late], ACTIVE, {}, {ONE: NOW_MS, TWO: NOW_MS, THREE: NOW_MS})
+    assert cluster.brokers[ONE].reported_ms == NOW_MS
+    assert cluster.brokers[TWO].reported_ms is None
+    assert cluster_load([late], ACTIVE).brokers[ONE].reported_ms == NOW_MS - 3_600_000
+
+
 def test_a_topic_in_two_reports_belongs_to_the_newer_one() -> None:
     old = report(2, {"/a/x": 3.0, "/a/y": 1.0}, at_ms=NOW_MS - 1)
     cluster = cluster_load([report(1, {"/a/x": 5.0}), old], ACTIVE)
