@@ -148,8 +148,10 @@ class ReplicatedTopic(Replicated):
             self._tasks.start(self._change_to(plan), f"mirrors of {self.topic}")
 
     def _is_missing(self, broker: BrokerId, now_ms: int) -> bool:
+        if self._sets.address_of(broker) is None:
+            return True  # Its lease has ended: it has been waited for already.
         copy = self._copies[broker]
-        if copy.is_complete and self._sets.address_of(broker) is not None:
+        if copy.is_complete:
             copy.moved_ms = now_ms
         return now_ms - copy.moved_ms > self._settings.patience_ms
 

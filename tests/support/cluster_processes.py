@@ -1,0 +1,85 @@
+"""Real `danube broker` processes that form a cluster on loopback."""
+
+from pathlib import Path
+from types import TracebackType
+
+import yaml
+
+from tests.support.broker_process import BrokerProcess, free_ports
+
+FAST = {"lease_ms": 800, "heartbeat_ms": 60, "election_ms": 300}
+"""Times under which a dead broker is noticed within a second."""
+
+
+class ClusterProcesses:
+    """Brokers with a directory each, and one for the segments of all."""
+
+    def __init__(
+        self,
+        directory: Path,
+        count: int,
+        *,
+        times: dict[str, int] | None = None,
+        replicas: int | None = None,
+    ) -> None:
+        ports = free_ports(count)
+        seeds = [f"127.0.0.1:{port}" for port in ports]
+        self.brokers = []
+        for number, port in enumerate(ports):
+            data = directory / f"broker-{number}"
+            data.mkdir(parents=True)
+            config = {
+                "cluster_name": "E2E",
+                "broker": {"host": "127.0.0.1", "ports": {"raft": port}},
+                "meta_store": {"data_dir": str(data / "raft"), "seed_nodes": seeds},
+                "bootstrap_namespaces": ["default"],
+                "auth": {"mode": "none"},
+                "cluster": times or {},
+                "mirrors": {} if replicas is None else {"replicas": replicas},
+                "storage": {
+                    "mode": "shared_fs",
+                    "local_wal_root": str(data / "wal"),
+                    "durable": {"root": str(directory / "segments")},
+                },
+                "policies": {},
+            }
+            path = directory / f"broker-{number}.yml"
+            path.write_text(yaml.safe_dump(config))
+            self.brokers.append(
+                BrokerProcess(data, "--mode", "cluster", "--config-file", str(path))
+            )
+
+    @property
+    def urls(self) -> list[str]:
+        return [broker.url for broker in self.brokers]
+
+    def start(self) -> None:
+        for broker in self.brokers:
+            broker.start(wait=False)
+        for broker in self.brokers:
+            broker.wait_ready()
+
+    def logs(self) -> str:
+        return "\n".join(
+            f"broker {number}:\n{broker.log_tail()}" for number, broker in enumerate(self.brokers)
+        )
+
+    def __enter__(self) -> "ClusterProcesses":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        for broker in self.brokers:
+            broker.kill()
