@@ -166,7 +166,7 @@ class ReplicatedTopic(Replicated):
         before = replication.members
         plan = await self._bring_up(plan, patience_ms)
         if self._closed or self.stream.failure is not None or plan == before:
-            self._keep_only(before)
+            self._keep_only(() if self._closed else before)
             return
         replication.begin_change(plan)
         if not await self._wait_for(lambda: replication.is_covered, patience_ms):
@@ -238,7 +238,9 @@ class ReplicatedTopic(Replicated):
             self._drop(broker)
 
     def _drop(self, broker: BrokerId) -> None:
-        self._link_to(broker).remove(self._copies.pop(broker))
+        copy = self._copies.pop(broker, None)
+        if copy is not None:
+            self._link_to(broker).remove(copy)
 
     def _is_complete(self, broker: BrokerId) -> bool:
         return self._copies[broker].is_complete
