@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import killed_executor
 from tests.support.spark_cluster import spark_cluster
 from tests.support.spark_topics import Topics, create_partitions
 
@@ -64,7 +65,7 @@ def struck(broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with spark_cluster(directory, ("127.0.0.1", "127.0.0.2")) as master:
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "tests.support.killed_executor"),
+                *(sys.executable, "-m", killed_executor.__name__),
                 json.dumps({**order, "master": master}),
             ],
             env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},

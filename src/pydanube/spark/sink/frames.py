@@ -160,8 +160,19 @@ class Chunker:
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows; yield the chunks that are complete now."""
         if self._waiting is not None:
-            rows = pa.concat_batches([self._waiting, rows])
-        self._waiting = None
+            # What waits is completed first, so that only as much is copied as it lacks.
+            short = min(self._rows_max - self._waiting.num_rows, rows.num_rows)
+            begun = pa.concat_batches([self._waiting, rows.slice(0, short)])
+            self._waiting = None
+            rows = rows.slice(short)
+            yield from self._cut(begun)
+            if self._waiting is not None and rows.num_rows:
+                rows = pa.concat_batches([self._waiting, rows])
+                self._waiting = None
+        if rows.num_rows:
+            yield from self._cut(rows)
+
+    def _cut(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         weights = pc.cumulative_sum(row_weights(rows))
         first, before = 0, 0
         while first < rows.num_rows:
