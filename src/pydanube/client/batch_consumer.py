@@ -1,7 +1,7 @@
 """Receives the batches of one topic or partition, across restarts and moves of brokers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Protocol, Self
 
 import pyarrow as pa
@@ -23,6 +23,9 @@ from pydanube.wire.flight.descriptors import (
 
 CREDIT_ROWS = 10_000
 """How many rows may be on their way to a consumer, or wait for it."""
+CREDIT_STEP_ROWS = CREDIT_ROWS // 4
+"""How many of them are asked for at once: every time the broker is asked, it cuts a batch in two
+where the credit ends."""
 ACKS_WAITING_MAX = 1_000
 
 
@@ -86,6 +89,8 @@ class BatchConsumer(BatchSource):
         self._connection = brokers.service
         self._acks_room = asyncio.Semaphore(ACKS_WAITING_MAX)
         self._untaken_rows = 0
+        self._owed_rows = 0
+        """What the application has taken, and the broker has not been asked for again."""
         self._in_hand = RangeSet()
         """What the application has taken and not settled. Brokers could tell too, but only of one
         stream, and would count rows that wait here unread; those must not be acked."""
@@ -124,9 +129,13 @@ class BatchConsumer(BatchSource):
     @override
     def taken(self, batch: DeliveredBatch) -> None:
         """Let the broker send as many rows as the application has taken."""
-        self._untaken_rows -= batch.rows.num_rows
+        count = batch.rows.num_rows
+        self._untaken_rows -= count
+        self._owed_rows += count
         self._in_hand.add(batch.offset, batch.end)
-        self._to_say.put_nowait(ConsumerSays(credit=batch.rows.num_rows))
+        if self._owed_rows >= CREDIT_STEP_ROWS:
+            self._to_say.put_nowait(ConsumerSays(credit=self._owed_rows))
+            self._owed_rows = 0
 
     @override
     async def ack(self, batch: DeliveredBatch) -> None:
@@ -171,6 +180,7 @@ class BatchConsumer(BatchSource):
         for says, _ in self._waiting.values():
             self._to_say.put_nowait(says)
         credit = max(0, CREDIT_ROWS - self._untaken_rows)
+        self._owed_rows = 0
         answers = flight.exchange(
             connection, self.topic, self._subscription, credit, _says(self._to_say)
         )
@@ -182,9 +192,12 @@ class BatchConsumer(BatchSource):
             yield
 
     def _settled(self, number: int) -> None:
-        waiting = self._waiting.get(number)
-        if waiting is not None and not waiting[1].done():
-            waiting[1].set_result(None)
+        """Take in that what was said under that number is durable, and all before it."""
+        for earlier, (_, durable) in self._waiting.items():
+            if earlier > number:
+                return
+            if not durable.done():
+                durable.set_result(None)
 
     def _deliver(self, said: Delivered, rows: pa.RecordBatch) -> None:
         if said.offset is None:
@@ -195,5 +208,34 @@ class BatchConsumer(BatchSource):
 
 
 async def _says(queue: "asyncio.Queue[ConsumerSays]") -> AsyncIterator[ConsumerSays]:
+    """Give what is to be said, in order; what waits at one moment is said together."""
     while True:
-        yield await queue.get()
+        waiting = [await queue.get()]
+        while not queue.empty():
+            waiting.append(queue.get_nowait())
+        for said in said_together(waiting):
+            yield said
+
+
+def said_together(waiting: Sequence[ConsumerSays]) -> Iterator[ConsumerSays]:
+    """Say the same in fewer words: acks and credit that follow each other become one.
+
+    The number of the last stands for all of them, since a broker answers it when all before it is
+    durable.
+    """
+    acks = RangeSet()
+    credit, number, count = 0, None, 0
+    for said in waiting:
+        if count and (said.nack or len(acks) + len(said.ack) > RANGES_MAX):
+            yield ConsumerSays(credit=credit, ack=list(acks), id=number)
+            acks, credit, number, count = RangeSet(), 0, None, 0
+        if said.nack:
+            yield said
+            continue
+        for start, end in said.ack:
+            acks.add(start, end)
+        credit += said.credit
+        number = said.id if said.id is not None else number
+        count += 1
+    if count:
+        yield ConsumerSays(credit=credit, ack=list(acks), id=number)

@@ -28,6 +28,7 @@ from pydanube.dispatch.events import (
     SeekTo,
     Skipped,
     TimePassed,
+    Unsent,
 )
 from pydanube.dispatch.globs import Glob
 from pydanube.dispatch.key_owners import KeyMember, KeyOwners
@@ -75,6 +76,8 @@ class BestEffortDispatcher(ABC):
                 self._next = max(self._next, event.end)
             case Acked() | Nacked() | DeadLetterStored() | Configured() | TimePassed():
                 pass
+            case Unsent():
+                pass  # An outbox keeps what it holds.
             case Postponed() | Expired() | ExpiredBelow() | ClockMoved() | SeekTo():
                 pass  # Nothing is stored that could wait, grow old or be gone back to.
             case _:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pydanube.model.ids import ConsumerId, Offset
 from pydanube.model.policies import FailurePolicy
+from pydanube.model.ranges import Range
 
 
 class DispatchSettings(Struct, frozen=True, kw_only=True):
@@ -96,6 +97,16 @@ class ConsumerJoined(Struct, frozen=True):
     """Of its first join; they hold until it is removed."""
 
 
+class Unsent(Struct, frozen=True):
+    """A consumer that is about to leave, or to join anew, has not been sent these messages.
+
+    So they have not been delivered once more: this attempt does not count.
+    """
+
+    consumer: ConsumerId
+    ranges: tuple[Range, ...]
+
+
 class ConsumerLeft(Struct, frozen=True, gc=False):
     """Its stream ended. It keeps its place until it is removed, and gets nothing."""
 
@@ -158,6 +169,7 @@ Event = (
     | ClockMoved
     | SeekTo
     | ConsumerJoined
+    | Unsent
     | ConsumerLeft
     | ConsumerRemoved
     | Drained

@@ -55,6 +55,15 @@ class InFlight:
             return [self._taken(start, end, whole)]
         return [self._taken(at, to, delivery) for at, to, delivery in self._ranges.take(start, end)]
 
+    def discount(self, consumer: ConsumerId, start: int, end: int, now_ms: int) -> None:
+        """Let the attempt not count for what is out of [start, end) with a consumer."""
+        for at, to, delivery in self._ranges.take(start, end):
+            if delivery.consumer == consumer:
+                self._taken(at, to, delivery)
+                self.add(at, to, consumer, delivery.attempt - 1, now_ms)
+            else:
+                self._ranges.insert(at, to, delivery)
+
     def take_from(self, consumer: ConsumerId) -> list[Known[int]]:
         """Remove all that is out with a consumer; return it in offset order."""
         return self._take_those([held for held in self._ranges if held[2].consumer == consumer])

@@ -31,6 +31,7 @@ from pydanube.dispatch.events import (
     Settle,
     Skipped,
     TimePassed,
+    Unsent,
 )
 from pydanube.dispatch.in_flight import InFlight
 from pydanube.dispatch.members import Member
@@ -102,6 +103,9 @@ class ReliableDispatcher(ABC):
                 self._take_keys(event)
             case ConsumerJoined():
                 self._join(event)
+            case Unsent():
+                for start, end in event.ranges:
+                    self._in_flight.discount(event.consumer, start, end, now_ms)
             case ConsumerLeft():
                 self._leave(event.consumer)
             case ConsumerRemoved():
@@ -342,7 +346,8 @@ class ReliableDispatcher(ABC):
         never exhausts it.
         """
         for start, end, attempts in joined(self._in_flight.take_from(consumer)):
-            self._count(start, end, attempts)
+            if attempts:
+                self._count(start, end, attempts)
             self._make_ready(start, end, attempts)
 
     def _count(self, start: int, end: int, attempts: int) -> None:

@@ -35,6 +35,7 @@ from pydanube.dispatch.events import (
     Settle,
     Skipped,
     TimePassed,
+    Unsent,
 )
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.ids import ConsumerId, Offset, SubscriptionId
@@ -159,6 +160,7 @@ class Subscription:
             # So that deliveries under way count as attempts when the broker is back.
             for consumer in self._consumers.values():
                 if consumer.active:
+                    self._return_unsent(consumer)
                     self._feed(ConsumerLeft(consumer.id))
         self._closed = True
         if self._timer is not None:
@@ -257,8 +259,10 @@ class Subscription:
 
     def remove(self, consumer: Consumer) -> None:
         """Forget a consumer for good."""
-        if self._consumers.pop(consumer.id, None) is None:
+        if consumer.id not in self._consumers:
             return
+        self._return_unsent(consumer)
+        del self._consumers[consumer.id]
         if consumer.stream is not None:
             consumer.stream.end(Unavailable(f"consumer {consumer.name} has lost its place"))
             consumer.stream = None
@@ -295,6 +299,8 @@ class Subscription:
 
     def missing(self, stream: ConsumerStream, start: Offset, end: Offset) -> None:
         """Take note that offsets handed to a stream hold no message any more."""
+        if stream.consumer.stream is stream:
+            stream.consumer.outbox.sent(start, end)
         self._feed(Skipped(start, end))
         self.drained(stream, end - start)
 
@@ -306,6 +312,8 @@ class Subscription:
         The rest is not due yet and comes back when it is, or has outlived its time and is settled,
         or is a delivery from before the subscription was moved.
         """
+        if stream.consumer.stream is stream:
+            stream.consumer.outbox.sent(piece.start, piece.end)
         if delivery.era != self._era:
             self.drained(stream, piece.count)
             return ()
@@ -409,9 +417,8 @@ class Subscription:
         consumer.streamed = False
         consumer.close_due = False
         self.idle_since_ms = None
-        if self._context.source is not None:
-            # Whatever it had is unacked and will be delivered again, in order.
-            consumer.outbox.clear()
+        # Whatever it had is unacked and will be delivered again, in order.
+        self._return_unsent(consumer)
         credit = consumer.credit - consumer.outbox.message_count
         self._feed(ConsumerJoined(consumer.id, max(0, credit), consumer.filters))
 
@@ -419,11 +426,18 @@ class Subscription:
         consumer.active = False
         consumer.close_due = True
         consumer.inactive_since_ms = self._now_ms()
-        if self._context.source is not None:
-            consumer.outbox.clear()
         if not self.active_consumers:
             self.idle_since_ms = consumer.inactive_since_ms
+        self._return_unsent(consumer)
         self._feed(ConsumerLeft(consumer.id))
+
+    def _return_unsent(self, consumer: Consumer) -> None:
+        """Empty the outbox of a consumer that leaves or joins anew; best-effort messages stay."""
+        unsent = consumer.outbox.unsent()
+        if unsent:
+            self._feed(Unsent(consumer.id, unsent))
+        if self._context.source is not None:
+            consumer.outbox.clear()
 
     def _give_up_waiting(self, consumer: Consumer) -> None:
         if consumer.active and consumer.stream is None and not self._closed:

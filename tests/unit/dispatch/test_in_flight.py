@@ -42,3 +42,14 @@ def test_one_that_stays_out_does_not_make_the_others_pile_up() -> None:
         out.take(offset, offset + 1)
     assert len(out._by_age) < 100
     assert out.oldest_ms == 0
+
+
+def test_an_attempt_that_does_not_count_is_out_all_the_same() -> None:
+    out = InFlight()
+    out.add(0, 10, ONE, 3, 0)
+    out.add(10, 20, TWO, 1, 0)
+    out.discount(ONE, 5, 15, 1)
+    assert out.count == 20
+    assert out.take_from(ONE) == [(0, 5, 3), (5, 10, 2)]
+    assert out.take_from(TWO) == [(10, 15, 1), (15, 20, 1)]
+    assert (out.count, out.oldest_ms) == (0, NEVER)

@@ -113,3 +113,10 @@ def test_few_unpacked_batches_are_kept() -> None:
         assert batch.messages(0, 1) == batch.messages(9, 10)
     assert batches._unpacked.cache_info().currsize <= UNPACKED_KEPT_MAX
     assert batch._columns is None, "nobody accounts for what lies beside the bytes"
+
+
+def test_many_payloads_of_one_length_are_cut_where_they_end() -> None:
+    payloads = [b"%05d" % number for number in range(2_500)]
+    rows = Batch.gather([message(each) for each in payloads]).record_batch()
+    assert payloads_of(rows) == payloads
+    assert payloads_of(rows.slice(7, 2_000)) == payloads[7:2_007]

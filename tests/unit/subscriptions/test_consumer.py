@@ -27,13 +27,33 @@ async def test_a_stream_gets_what_comes_while_it_waits() -> None:
     assert await waiting == [delivery(0, 2)]
 
 
-async def test_a_stream_takes_about_as_many_messages_as_it_asks_for() -> None:
+async def test_a_stream_takes_as_many_messages_as_it_asks_for() -> None:
     member = consumer()
     for start in range(0, 10, 2):
         member.outbox.put(delivery(start, start + 2))
     stream = ConsumerStream(member)
-    assert [each.start for each in await stream.next(3, 1 << 20)] == [0, 2]
-    assert member.outbox.message_count == 6
+    assert await stream.next(3, 1 << 20) == [delivery(0, 3)]
+    assert member.outbox.message_count == 7
+    assert await stream.next(100, 1 << 20) == [delivery(3, 10)]
+
+
+async def test_only_what_follows_in_every_respect_is_taken_as_one() -> None:
+    member = consumer()
+    deliveries = [delivery(0, 2), delivery(2, 4), delivery(5, 6), Delivery(Offset(6), Offset(7), 2)]
+    for each in deliveries:
+        member.outbox.put(each)
+    assert await ConsumerStream(member).next(100, 1 << 20) == [delivery(0, 4), *deliveries[2:]]
+
+
+async def test_what_was_taken_is_unsent_until_it_is_said_to_be_sent() -> None:
+    member = consumer()
+    member.outbox.put(delivery(0, 10))
+    await ConsumerStream(member).next(4, 1 << 20)
+    assert member.outbox.unsent() == ((0, 4), (4, 10))
+    member.outbox.sent(Offset(0), Offset(3))
+    assert member.outbox.unsent() == ((3, 4), (4, 10))
+    member.outbox.clear()
+    assert member.outbox.unsent() == ()
 
 
 @pytest.mark.parametrize("error", [None, Unavailable("moved")])

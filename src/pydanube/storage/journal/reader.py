@@ -123,8 +123,7 @@ class JournalReader:
             raise Unavailable(f"cannot read {path}: {error}; see to the disk") from error
         stored = []
         for place in span:
-            at = place.position - start
-            record = _checked(data[at : at + place.size], place.position, topic_id, place.base)
+            record = _checked(data, start, place, topic_id)
             if record is None:
                 raise Corruption(
                     f"{path} is damaged at position {place.position}: the batch of topic "
@@ -147,13 +146,13 @@ class JournalReader:
         return self._journal_files[number].start if number < len(self._journal_files) else inf
 
 
-def _checked(data: bytes, position: int, topic_id: int, base: int) -> StoredRecord | None:
-    """Return the record if `data` is, as a whole, the frame that was written there."""
-    scan = FrameScan(data, position)
-    frame = next(iter(scan), None)
-    if frame is None or frame.kind != Kind.BATCH or frame.end != len(data):
+def _checked(data: bytes, start: int, place: _Place, topic_id: int) -> StoredRecord | None:
+    """Return a record if its frame lies whole at its place in `data`, which begins at `start`."""
+    at = place.position - start
+    frame = next(iter(FrameScan(data, start, at)), None)
+    if frame is None or frame.kind != Kind.BATCH or frame.end != at + place.size:
         return None
     held_topic, held_base, count = BATCH_PLACE.unpack_from(data, frame.start)
-    if (held_topic, held_base) != (topic_id, base):
+    if (held_topic, held_base) != (topic_id, place.base):
         return None
-    return StoredRecord(Offset(base), count, data[frame.start :])
+    return StoredRecord(Offset(place.base), count, data[frame.start : frame.end])

@@ -29,6 +29,7 @@ SCHEMA_MESSAGE: bytes = SCHEMA.serialize().to_pybytes()
 SCHEMA_DATA = flight_data(SCHEMA_MESSAGE)
 
 _NAMES = tuple(SCHEMA.names)
+_ATTRIBUTES, _PAYLOAD = _NAMES.index("attributes"), _NAMES.index("payload")
 
 
 class _Dictionary(Struct, frozen=True):
@@ -147,7 +148,7 @@ class Intake:
         if not self._ours or len(message) < rows.num_rows:
             message = rows.serialize().to_pybytes()
         _check_size(len(message), BATCH_BYTES_MAX)
-        attributes = rows.column("attributes")
+        attributes = rows.column(_ATTRIBUTES)
         return Batch(
             message,
             rows.num_rows,
@@ -200,7 +201,7 @@ def rows_message(batch: Batch, first_row: int, end_row: int) -> bytes:
 
 
 def _payload_bytes(rows: pa.RecordBatch) -> int:
-    column = rows.column("payload")
+    column = rows.column(_PAYLOAD)
     offsets = memoryview(column.buffers()[1]).cast("i")
     size: int = offsets[column.offset + len(column)] - offsets[column.offset]
     return size
