@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 
 STATES_MAX = 20_000
-"""Of a search; a history that needs more is given the benefit of the doubt."""
+"""Of a search; a history that needs more is undecided, which is no proof of anything."""
 
 READ, WRITE, SWAP = "read", "write", "swap"
 
@@ -29,16 +29,25 @@ class Operation:
         return self.ended != inf
 
 
+class Undecided(Exception):
+    """The search was given up: the history may be linearizable or not."""
+
+
 def is_linearizable(history: list[Operation], initial: object = None) -> bool:
-    """Search for an order in which every known operation takes effect between its ends."""
+    """Search for an order in which every known operation takes effect between its ends.
+
+    Raises Undecided if that takes too long.
+    """
     operations = sorted(_telling(history), key=lambda one: one.began)
     known = sum(1 << number for number, one in enumerate(operations) if one.is_known)
     seen: set[tuple[int, object]] = set()
     stack: list[tuple[int, object]] = [(0, initial)]
     while stack:
         done, value = stack.pop()
-        if done & known == known or len(seen) > STATES_MAX:
+        if done & known == known:
             return True
+        if len(seen) > STATES_MAX:
+            raise Undecided(f"{len(operations)} operations, {STATES_MAX} states")
         if (done, value) in seen:
             continue
         seen.add((done, value))
