@@ -530,7 +530,9 @@ def connect(
     randomness: Randomness | None = None,
     open_channel: OpenChannel | None = None,
 ) -> Client:
-    """Talk to the cluster that the broker at `url` belongs to; nothing is sent yet."""
+    """Talk to the cluster that the broker at `url` belongs to; nothing is sent yet.
+
+    Several URLs, separated by commas, name brokers of one cluster: any that answers will do."""
     return connect_blocking(
         connect_async(
             url, retry=retry, clock=clock, randomness=randomness, open_channel=open_channel

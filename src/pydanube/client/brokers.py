@@ -1,13 +1,13 @@
 """The brokers a client talks to: who serves a topic, and how to keep trying until one does."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 
 from pydanube.client.connection import BrokerAddress, Connection
 from pydanube.client.retry import JITTER_MAX, JITTER_MIN, RetryPolicy
-from pydanube.errors import DanubeError
+from pydanube.errors import DanubeError, NotFound
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
 from pydanube.wire.calls import ExchangeChannel
@@ -28,13 +28,17 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
 
 class Brokers:
-    """One connection per address, made when first needed and kept until `close`."""
+    """One connection per address, made when first needed and kept until `close`.
 
-    def __init__(self, service_url: str, surroundings: Surroundings) -> None:
+    Any broker of a cluster can tell about all: `service` is the one that is asked, at first the
+    first that the client was given, and another one once that does not answer.
+    """
+
+    def __init__(self, service_urls: Sequence[str], surroundings: Surroundings) -> None:
         self.surroundings = surroundings
         self._channels: dict[str, ExchangeChannel] = {}
         self._connections: dict[BrokerAddress, Connection] = {}
-        self.service = self.at(BrokerAddress(service_url, service_url))
+        self.service, *_ = [self.at(BrokerAddress(url, url)) for url in service_urls]
 
     def at(self, address: BrokerAddress) -> Connection:
         """Return the connection to an address; broker lists are short, so none is evicted."""
@@ -50,16 +54,51 @@ class Brokers:
     async def serving(self, topic: str, last: Connection) -> Connection:
         """Return the connection to the broker that serves a topic, as far as anybody knows.
 
-        Asks the broker used last, then the one the client was given. When neither can tell, the
-        one used last is as good as any: it may create the topic, or say what is wrong.
+        Asks the broker used last, then all others that are known. When none can tell, one that
+        answered is as good as any: it may create the topic, or say what is wrong.
         """
-        for connection in dict.fromkeys((last, self.service)):
+        answered = None
+        for connection in self._known(last):
             try:
                 address = await connection.look_up(topic)
+            except NotFound:
+                answered = answered or connection
+                continue
             except DanubeError:
                 continue
+            self._reached(connection)
             return self.at(address)
-        return last
+        return answered or last
+
+    async def partitions(self, topic: str) -> list[str]:
+        """Return the topic itself, or its partitions, or nothing if there is no such topic."""
+        refusal: DanubeError | None = None
+        for connection in self._known(self.service):
+            try:
+                found = await connection.partitions(topic)
+            except DanubeError as error:
+                if not error.retryable:
+                    raise
+                refusal = refusal or error
+            else:
+                self._reached(connection)
+                return found
+        assert refusal is not None
+        raise refusal
+
+    def ask_another(self) -> None:
+        """Take the next broker for what any of them can tell: the present one did not answer."""
+        known = self._known(self.service)
+        self.service = known[1 % len(known)]
+
+    def _known(self, first: Connection) -> list[Connection]:
+        """Return all brokers, that one first, then the one that is asked for everything."""
+        return list(dict.fromkeys((first, self.service, *self._connections.values())))
+
+    def _reached(self, connection: Connection) -> None:
+        # Through a proxy, one address stands for many brokers, and only by name for one of them.
+        if not connection.address.proxy:
+            self.service = connection
 
     async def attach(
         self,

@@ -88,8 +88,8 @@ class Client:
     Closing it closes its producers and consumers. One event loop; not for other threads.
     """
 
-    def __init__(self, service_url: str, surroundings: Surroundings) -> None:
-        self._brokers = Brokers(service_url, surroundings)
+    def __init__(self, service_urls: Sequence[str], surroundings: Surroundings) -> None:
+        self._brokers = Brokers(service_urls, surroundings)
         self._opened: list[Closeable] = []
         self.schemas = Schemas(self._brokers)
         """The schema registry."""
@@ -188,7 +188,7 @@ class Client:
             codec = codec_for(type)
             if schema is not None:
                 await check_consumer_type(self.schemas, schema, codec)
-            topics = await self._brokers.service.partitions(check_topic_name(topic))
+            topics = await self._brokers.partitions(check_topic_name(topic))
             if not topics:
                 raise NotFound(f"there is no topic {topic}: a producer or an operator creates it")
             wanted = Subscription(
@@ -245,7 +245,10 @@ def connect(
     randomness: Randomness | None = None,
     open_channel: OpenChannel | None = None,
 ) -> Opening[Client]:
-    """Talk to the cluster that the broker at `url` belongs to; nothing is sent yet."""
+    """Talk to the cluster that the broker at `url` belongs to; nothing is sent yet.
+
+    Several URLs, separated by commas, name brokers of one cluster: any that answers will do.
+    """
 
     async def open_client() -> Client:
         surroundings = Surroundings(
@@ -254,9 +257,17 @@ def connect(
             randomness=randomness or SystemRandomness(),
             retry=retry or RetryPolicy(),
         )
-        return Client(with_scheme(url), surroundings)
+        return Client(service_urls(url), surroundings)
 
     return Opening(open_client)
+
+
+def service_urls(text: str) -> list[str]:
+    """Return the URLs that a text names, separated by commas."""
+    urls = [with_scheme(each.strip()) for each in text.split(",") if each.strip()]
+    if not urls:
+        raise InvalidRequest("no broker to connect to: give a URL such as http://127.0.0.1:6650")
+    return urls
 
 
 def with_scheme(url: str) -> str:

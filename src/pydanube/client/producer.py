@@ -472,7 +472,7 @@ async def topics_to_produce_to(brokers: Brokers, topic: str, partitions: int | N
     """Return the partitions asked for or, when nothing was asked, those that exist."""
     if partitions is not None:
         return [partition_name(topic, index) for index in range(partitions)]
-    return await brokers.service.partitions(topic) or [topic]
+    return await brokers.partitions(topic) or [topic]
 
 
 def topic_producers(

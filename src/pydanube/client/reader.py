@@ -42,7 +42,7 @@ class Reader:
         A batch has the columns of a message; its rows lie at `offset`, `offset + 1` and so on.
         NotSupported where brokers have no Arrow Flight.
         """
-        topics = await self._brokers.service.partitions(self.topic)
+        topics = await self._brokers.partitions(self.topic)
         if not topics:
             raise NotFound(f"there is no topic {self.topic}")
         for topic in topics:

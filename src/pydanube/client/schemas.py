@@ -258,5 +258,6 @@ class Schemas:
             except DanubeError as error:
                 if not (error.retryable and self._brokers.surroundings.retry.allows(attempt)):
                     raise
+            self._brokers.ask_another()
             await self._brokers.pause(attempt)
             attempt += 1
