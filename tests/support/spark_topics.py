@@ -52,6 +52,14 @@ class Topics:
             assert results.read() is not None, f"{topic} took no batch"
             writer.close()
 
+    def publish_payloads(self, topic: str, payloads: Sequence[bytes]) -> None:
+        """Publish messages that hold these payloads and nothing else, durably."""
+        table = pa.table({"payload": pa.array(payloads, pa.binary())})
+        writer, results = self._client.do_put(flight.FlightDescriptor.for_path(topic), table.schema)
+        writer.write_table(table)
+        assert results.read() is not None, f"{topic} took no batch"
+        writer.close()
+
     def act(self, name: str, **body: Any) -> dict[str, Any]:
         action = flight.Action(name, json.dumps(body).encode())
         (result,) = self._client.do_action(action, flight.FlightCallOptions(timeout=20))

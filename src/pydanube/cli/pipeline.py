@@ -1,5 +1,6 @@
 """`danube pipeline`: plan, run, watch and stop data pipelines on Spark."""
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import wraps
@@ -7,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pydanube.cli.options import output_option
+from pydanube.cli.options import DEFAULT_SERVICE_ADDR, output_option
 
 if TYPE_CHECKING:
     from pydanube.pipelines.definitions import PipelineDefinition, Scalar
+    from pydanube.pipelines.documents import Places
     from pydanube.pipelines.reports import FlowStatus, PipelinePlan
 
 _CHECKPOINTS = "DANUBE_PIPELINE_CHECKPOINTS"
@@ -110,14 +112,52 @@ def run(
 
 @command.command()
 @click.argument("name", required=False)
-@_place_options
-def status(name: str | None, checkpoints: str, output: str) -> None:
-    """Tell how the flows are doing that have run over a directory of checkpoints."""
+@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.option(
+    "--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds."
+)
+@click.option(
+    "--checkpoints",
+    envvar=_CHECKPOINTS,
+    help=f"The directory that files name as checkpoints.  [env: {_CHECKPOINTS}]",
+)
+@click.option(
+    "-s",
+    "--service-addr",
+    envvar="DANUBE_SERVICE_ADDR",
+    show_envvar=True,
+    help="Any broker of the cluster: what runs have told the topic /system/pipelines. "
+    f"Without --checkpoints: {DEFAULT_SERVICE_ADDR}.",
+)
+@output_option
+def status(
+    name: str | None,
+    watch: bool,
+    every: float,
+    checkpoints: str | None,
+    service_addr: str | None,
+    output: str,
+) -> None:
+    """Tell how the flows are doing that run, or have run, over checkpoints or with a broker."""
     from pydanube.cli.output import show
-    from pydanube.pipelines.control import statuses
+    from pydanube.pipelines.control import known_statuses
     from pydanube.pipelines.reports import line_of
 
-    found = statuses(checkpoints, name)
+    if checkpoints is None and service_addr is None:
+        service_addr = DEFAULT_SERVICE_ADDR
+
+    def look() -> "Sequence[FlowStatus]":
+        return known_statuses(checkpoints, service_addr, name)
+
+    if watch:
+        from pydanube.cli.pipeline_watch import watch as show_again
+        from pydanube.runtime.blocking import pause
+        from pydanube.runtime.process import StopFlag
+
+        with StopFlag() as stop:
+            show_again(look, output, every, lambda: stop.is_set, pause)
+        return
+    found = look()
     if output == "json":
         show(found, output)
     for each in found if output != "json" else ():
@@ -145,11 +185,22 @@ def stop(
 @command.command()
 @_file_options
 @click.option("--flow", required=True, help="The flow whose steps are used.")
-@click.option("--from", "start", default="earliest", show_default=True, help="Offset, or a time.")
-@click.option("--to", "end", default="latest", show_default=True, help="Where to end: exclusive.")
-@click.option("--into", required=True, help="A new topic, or a new path for a Delta table.")
+@click.option("--from", "start", help="earliest, offsets as JSON, or a time.  [default: earliest]")
+@click.option("--to", "end", help="Where to end: exclusive.  [default: latest]")
+@click.option(
+    "--into", required=True, help="A new topic, path of a Delta or name of an Iceberg table."
+)
+@click.option("--swap", is_flag=True, help="Let the outcome take the place of the live table.")
+@click.option("--dead-letters", is_flag=True, help="Give rejected rows another try.")
 def replay(
-    definition: "PipelineDefinition", output: str, flow: str, start: str, end: str, into: str
+    definition: "PipelineDefinition",
+    output: str,
+    flow: str,
+    start: str | None,
+    end: str | None,
+    into: str,
+    swap: bool,
+    dead_letters: bool,
 ) -> None:
     """Send a part of history through the steps of a flow of FILE, into a new topic or table."""
     from pydanube.cli.output import show
@@ -158,10 +209,42 @@ def replay(
 
     spark = start_spark(definition.pipeline, definition.spark)
     try:
-        done = send(definition, spark, flow, start=start, end=end, into=into)
+        done = send(
+            definition,
+            spark,
+            flow,
+            start=start,
+            end=end,
+            into=into,
+            swap=swap,
+            dead_letters=dead_letters,
+        )
     finally:
         spark.stop()
     show(done, output)
+
+
+@command.command("export-sdp")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("directory", type=click.Path(file_okay=False, resolve_path=True))
+@click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help="As of run.")
+@output_option
+def export_sdp(file: str, directory: str, parameters: tuple[str, ...], output: str) -> None:
+    """Write FILE as a project of Spark Declarative Pipelines into a new DIRECTORY."""
+    from pydanube.cli.output import show
+    from pydanube.pipelines.sdp import export
+    from pydanube.runtime.blocking import names_in, replace_file
+
+    definition, places = _read_with_places(file, parameters)
+    project = export(definition, directory, places)
+    if names_in(directory):
+        raise click.UsageError(f"{directory} is not empty; name a new directory")
+    for path, text in project.files.items():
+        replace_file(f"{directory}/{path}", text.encode())
+    if output == "json":
+        show(project, output)
+    else:
+        click.echo(f"PYSPARK_PYTHON={sys.executable} {project.command}")
 
 
 class _Lines:
@@ -192,6 +275,10 @@ class _Lines:
 
 
 def _read(file: str, parameters: Sequence[str]) -> "PipelineDefinition":
+    return _read_with_places(file, parameters)[0]
+
+
+def _read_with_places(file: str, parameters: Sequence[str]) -> "tuple[PipelineDefinition, Places]":
     from pydanube.pipelines.documents import read_definition
     from pydanube.pipelines.graph import check_graph
     from pydanube.runtime.blocking import environment_variables, read_file
@@ -200,7 +287,7 @@ def _read(file: str, parameters: Sequence[str]) -> "PipelineDefinition":
     given = dict(_parameter(each) for each in parameters)
     definition, places = read_definition(text, file, environment_variables(), given)
     check_graph(definition, places)
-    return definition
+    return definition, places
 
 
 def _parameter(text: str) -> "tuple[str, Scalar]":
@@ -217,5 +304,9 @@ def _show_plan(plan: "PipelinePlan") -> None:
         click.echo(f"  guarantee   {flow.guarantee}: {flow.reason}")
         click.echo(f"  state       {'kept in the checkpoint' if flow.stateful else 'none'}")
         click.echo(f"  checkpoint  {flow.checkpoint}")
+        for each in flow.waiting:
+            places = ", ".join(f"{topic} {offset}" for topic, offset in each.start.items())
+            click.echo(f"  starts      {each.source}: {places}")
+            click.echo(f"  waiting     {each.source}: {each.rows:,} rows, {each.bytes:,} bytes")
         for refusal in flow.refusals:
             click.echo(f"  REFUSED     {refusal}")

@@ -62,7 +62,9 @@ def begin(
     before = files.record()
     record = FlowRecord(identity=identity, hash=identity.hash, query=files.query_id())
     if before is not None:
-        record = structs.replace(record, starts=before.starts, follows=before.follows)
+        record = structs.replace(
+            record, starts=before.starts, follows=before.follows, begins=before.begins
+        )
     files.note(record)
     return record
 
@@ -96,11 +98,14 @@ def _begin_anew(
             raise FlowRefused(
                 f"{flow.name}: {flow.sink.target} says nothing about {', '.join(missing)}"
             )
+    before = files.record()
+    begins = before.begins if how.from_sink and before is not None else {}
     files.set_aside(f"before-{now_ms}")
     record = FlowRecord(
         identity=identity,
         hash=identity.hash,
         starts=starts,
+        begins=begins,
         follows=stands.query if stands is not None else None,
     )
     files.note(record)

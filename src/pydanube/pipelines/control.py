@@ -3,13 +3,17 @@
 from msgspec import structs
 
 from pydanube.errors import NotFound, Unavailable
+from pydanube.pipelines.announcing import announced
 from pydanube.pipelines.flow_files import FlowFiles, known_flows
 from pydanube.pipelines.graph import REJECTED
 from pydanube.pipelines.reports import FlowStatus
 from pydanube.runtime.blocking import pause
 from pydanube.runtime.clock import Clock, SystemClock
+from pydanube.spark.brokers import Patience
+from pydanube.spark.options import Access
 
 _LOOK_EVERY_SECONDS = 0.1
+_ASK_TIMEOUT_MS = 5_000
 _RUNNING = ("STARTING", "RUNNING", "RESTARTING")
 
 
@@ -29,6 +33,33 @@ def statuses(checkpoints: str, pipeline: str | None = None) -> list[FlowStatus]:
     if pipeline is not None and not found:
         raise NotFound(f"no flow of {pipeline} has run over {checkpoints}")
     return found
+
+
+def known_statuses(
+    checkpoints: str | None,
+    url: str | None,
+    pipeline: str | None = None,
+    clock: Clock | None = None,
+) -> list[FlowStatus]:
+    """Return flows known from a directory of checkpoints, and those a broker was told of.
+
+    Where both know a flow, the directory does: it sees whether anybody runs it.
+    """
+    found = {} if checkpoints is None else _by_name(statuses(checkpoints))
+    if url is not None:
+        access = Access(urls=tuple(url.split(",")), request_timeout_ms=_ASK_TIMEOUT_MS)
+        patience = Patience(give_up_seconds=_ASK_TIMEOUT_MS / 1000)
+        now_ms = (clock or SystemClock()).now_ms()
+        found = {**_by_name(announced(access, now_ms, patience)), **found}
+    chosen = [found[each] for each in sorted(found) if pipeline in (None, found[each].pipeline)]
+    if pipeline is not None and not chosen:
+        places = " and ".join(each for each in (checkpoints, url) if each is not None)
+        raise NotFound(f"no flow of {pipeline} is known to {places}")
+    return chosen
+
+
+def _by_name(found: list[FlowStatus]) -> dict[str, FlowStatus]:
+    return {f"{each.pipeline}/{each.flow}": each for each in found}
 
 
 def stop_flows(

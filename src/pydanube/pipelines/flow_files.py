@@ -37,6 +37,8 @@ class FlowRecord(Struct, frozen=True, kw_only=True):
     """Spark's id of the query; it lives in the checkpoint, too."""
     starts: dict[str, dict[str, int]] = {}
     """Offsets by source to start at, where a new checkpoint goes on from a sink."""
+    begins: dict[str, dict[str, int]] = {}
+    """Offsets by source that the sink's first row comes from, as far as that is known."""
     follows: str | None = None
     """The query whose work it goes on with."""
 

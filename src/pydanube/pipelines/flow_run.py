@@ -4,6 +4,7 @@ Nothing here waits: whoever runs flows calls `turn` again and again. Batches run
 Spark.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +37,7 @@ from pydanube.spark.options import read_options, write_options
 from pydanube.spark.progress import offsets_of
 from pydanube.spark.sink.frames import check_frame
 from pydanube.spark.source.cursors import move_for_holder
+from pydanube.spark.source.offsets import read_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -308,7 +310,20 @@ class FlowRun:
             self._out_before = self.status.rows_out
             self.status.out_per_second = written * 1000 / max(self.status.batch_ms, 1)
             self._files.report(self.status)
+            self._note_beginning()
             self._mirror(progress)
+
+    def _note_beginning(self) -> None:
+        """Note where the first batch began, before Spark forgets it."""
+        record = self._files.record()
+        lines = self._files.offsets_of(0)
+        if record is None or record.begins or record.starts or not lines:
+            return
+        begins = {
+            name: dict(read_offset(json.loads(line)).from_)
+            for name, line in zip(self.flow.streams, lines, strict=False)
+        }
+        self._files.note(structs.replace(record, begins=begins))
 
     def _mirror(self, progress: Mapping[str, Any]) -> None:
         """Show at the broker how far the flow is."""

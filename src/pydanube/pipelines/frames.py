@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydanube.errors import InvalidRequest
-from pydanube.pipelines.definitions import Danube, Scalar, Source, State, Step, Watermark
-from pydanube.pipelines.graph import Flow, chance_in, step_inputs
+from pydanube.pipelines.definitions import Danube, Dedupe, Scalar, Source, State, Step, Watermark
+from pydanube.pipelines.graph import Flow, chance_in, lengthened, step_inputs
 from pydanube.spark.amounts import read_instant_ms
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _SHUFFLES = re.compile(
 )
 
 
+_PLACE = ("topic", "partition", "offset")
+_NUMBER = "__danube_number"
 _TIME_MODES = {"none": "None", "processing": "ProcessingTime", "event": "EventTime"}
 
 
@@ -114,7 +116,7 @@ class FlowFrames:
         shape = Shape()
         shape.frames = dict(sources)
         marks: dict[str, tuple[Watermark, ...]] = {
-            name: (source.watermark,) if source.watermark else ()
+            name: (lengthened(source.watermark, self.flow.steps),) if source.watermark else ()
             for name, source in self.flow.sources.items()
         }
         for name in sources:
@@ -163,7 +165,7 @@ class FlowFrames:
                     f"{self.flow.name}, step {step.name}: dedupe.time names {step.dedupe.time}, "
                     f"and the columns are {', '.join(frame.columns)}"
                 )
-            return frame.dropDuplicatesWithinWatermark(list(step.dedupe.keys))
+            return _deduped(frame, step.dedupe)
         if step.state is not None:
             return self._remember(step, step.state, frame)
         from pydanube.pipelines.judging import kept
@@ -299,6 +301,18 @@ def _keeps_state(plan: str, inputs: Iterable[str]) -> bool:
 
 def _plan(frame: "DataFrame") -> str:
     return str(frame._jdf.queryExecution().analyzed().toString())
+
+
+def _deduped(frame: "DataFrame", dedupe: Dedupe) -> "DataFrame":
+    if frame.isStreaming:
+        return frame.dropDuplicatesWithinWatermark(list(dedupe.keys))
+    # There are no watermarks in plain frames: of everything there is, the first row of each key.
+    from pyspark.sql import Window
+    from pyspark.sql.functions import col, row_number
+
+    order = [name for name in (dedupe.time, *_PLACE) if name in frame.columns]
+    number = row_number().over(Window.partitionBy(*dedupe.keys).orderBy(*order))
+    return frame.withColumn(_NUMBER, number).where(col(_NUMBER) == 1).drop(_NUMBER)
 
 
 def _watermarked(

@@ -14,6 +14,7 @@ from pydanube.pipelines.definitions import (
     Source,
     Step,
     Trigger,
+    Watermark,
 )
 from pydanube.pipelines.documents import Path, Places
 from pydanube.pipelines.errors import InvalidPipeline, Problem
@@ -23,7 +24,7 @@ from pydanube.tables.partitioning import read_partitioning
 REJECTED = ".rejected"
 """What the name of a flow ends in that carries rejected rows alone."""
 
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CHANCE = re.compile(
     r"\b(rand|randn|random|uuid|now|current_timestamp|current_date|current_time|localtimestamp|"
@@ -31,7 +32,15 @@ _CHANCE = re.compile(
     re.IGNORECASE,
 )
 _BARE_CLOCKS = ("current_timestamp", "current_date", "current_time", "localtimestamp")
-_INTERVAL = re.compile(r"\s*\d+(\.\d+)?\s*[a-zA-Z]+\s*")
+_UNITS_MS = {
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_INTERVAL = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*((?:{'|'.join(_UNITS_MS)})s?)\s*", re.IGNORECASE)
 _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _TABLE = re.compile(r"\w+(\.\w+)+")
 _CATALOG_TYPES = ("rest", "sql", "glue", "hive", "dynamodb")
@@ -99,16 +108,32 @@ def step_inputs(step: Step, known: list[str]) -> tuple[str, ...]:
     """Return which of the known names a step reads."""
     if step.sql is None:
         return (step.from_,) if step.from_ is not None else ()
-    words = {word.lower() for word in _WORD.findall(_QUOTED.sub(" ", step.sql))}
+    words = {word.lower() for word in _WORD.findall(QUOTED.sub(" ", step.sql))}
     return tuple(name for name in known if name.lower() in words)
 
 
 def chance_in(sql: str) -> str | None:
     """Return the first function whose answer another run would not repeat."""
-    for match in _CHANCE.finditer(_QUOTED.sub(" ", sql)):
+    for match in _CHANCE.finditer(QUOTED.sub(" ", sql)):
         if match[2] or match[1].lower() in _BARE_CLOCKS:
             return match[1]
     return None
+
+
+def lengthened(watermark: Watermark, steps: tuple[Step, ...]) -> Watermark:
+    """Return a watermark that waits at least as long as steps remember keys for dedupe.
+
+    Spark forgets a key when the watermark has passed it, and knows one watermark per query.
+    """
+    delays = [watermark.delay, *(step.dedupe.within for step in steps if step.dedupe is not None)]
+    return Watermark(column=watermark.column, delay=max(delays, key=interval_ms))
+
+
+def interval_ms(text: str) -> float:
+    """Return how long a length of time as Spark writes it is; it was checked."""
+    found = _INTERVAL.fullmatch(text)
+    assert found is not None, "it was checked"
+    return float(found[1]) * _UNITS_MS[found[2].lower().removesuffix("s")]
 
 
 def _needed(name: str, inputs: Mapping[str, tuple[str, ...]]) -> set[str]:
@@ -205,7 +230,7 @@ def _step_problems(
             yield ("from",), "an sql step names what it reads in its text; remove from"
         if not step_inputs(step, known):
             yield ("sql",), f"reads none of {', '.join(known)}; select from one of them"
-        if ";" in _QUOTED.sub(" ", step.sql).rstrip().rstrip(";"):
+        if ";" in QUOTED.sub(" ", step.sql).rstrip().rstrip(";"):
             yield ("sql",), "is more than one statement; make a step of each"
     elif step.from_ is None:
         yield (), f"says not what it reads; add from: {known[-1]}"

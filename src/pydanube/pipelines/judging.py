@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _MARK = "__danube_broken_"
 _REMOVING = ("drop", "dead_letter")
-_SET_BY_US = (
+SET_BY_US = (
     "x-original-topic",
     "x-original-topic-offset",
     "x-original-topic-partition",
@@ -141,7 +141,7 @@ def dead_letters(judged: Judged, step: Step, pipeline: str) -> "DataFrame":
     if "attributes" in columns:
         own = map_filter(
             coalesce(col("attributes"), create_map().cast("map<string,string>")),
-            lambda key, _: ~key.isin(*_SET_BY_US),
+            lambda key, _: ~key.isin(*SET_BY_US),
         )
         attributes = map_concat(own, attributes)
     others = [name for name in rows.columns if name not in marks]

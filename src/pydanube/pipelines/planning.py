@@ -10,7 +10,9 @@ from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.flow_run import FlowPlanning, plan_flow
 from pydanube.pipelines.frames import FlowFrames, PythonStep
 from pydanube.pipelines.graph import Flow, flows_of
-from pydanube.pipelines.reports import FlowPlan, PipelinePlan
+from pydanube.pipelines.reports import FlowPlan, PipelinePlan, SourceWaiting
+from pydanube.pipelines.waiting import reached_by, waiting_for
+from pydanube.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,11 +22,13 @@ def plan_pipeline(
     definition: PipelineDefinition,
     spark: "SparkSession",
     functions: Mapping[str, PythonStep] | None = None,
+    clock: Clock | None = None,
 ) -> PipelinePlan:
     """Look at everything that a run would need, and change nothing."""
+    now_ms = (clock or SystemClock()).now_ms()
     return PipelinePlan(
         pipeline=definition.pipeline,
-        flows=[_plan(definition, flow, spark, functions) for flow in flows_of(definition)],
+        flows=[_plan(definition, flow, spark, functions, now_ms) for flow in flows_of(definition)],
     )
 
 
@@ -33,14 +37,18 @@ def _plan(
     flow: Flow,
     spark: "SparkSession",
     functions: Mapping[str, PythonStep] | None,
+    now_ms: int,
 ) -> FlowPlan:
     frames = FlowFrames(flow, definition.danube, definition.parameters, functions)
     files = FlowFiles(definition.checkpoints, flow.pipeline, flow.sink.name)
     record = files.record()
     refusals: list[str] = []
     planning: FlowPlanning | None = None
+    waiting: tuple[SourceWaiting, ...] = ()
     try:
-        planning = plan_flow(spark, frames, record.starts if record else {})
+        starts = record.starts if record else {}
+        waiting = waiting_for(frames, reached_by(files, frames), starts, now_ms)
+        planning = plan_flow(spark, frames, starts)
         refusal = find_refusal(flow, files, planning.identity)
         refusals += [refusal] if refusal else []
     except DanubeError as error:
@@ -57,6 +65,7 @@ def _plan(
         guarantee=guarantee,
         reason=reason,
         checkpoint=_checkpoint(files),
+        waiting=waiting,
         refusals=tuple(refusals),
     )
 

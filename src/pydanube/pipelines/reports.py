@@ -79,6 +79,17 @@ def _rate(number: float) -> str:
     return f"{number / 1000:.1f}k" if number >= 1000 else f"{number:.0f}"
 
 
+class SourceWaiting(Struct, frozen=True, kw_only=True):
+    """What a source has for the next batches."""
+
+    source: str
+    start: dict[str, int]
+    """The next offset of each partition."""
+    rows: int
+    bytes: int
+    """About: by the mean size of the topic's messages."""
+
+
 class FlowPlan(Struct, frozen=True, kw_only=True):
     """What a flow would do, and why it may be trusted."""
 
@@ -89,6 +100,8 @@ class FlowPlan(Struct, frozen=True, kw_only=True):
     guarantee: str
     reason: str
     checkpoint: str
+    waiting: tuple[SourceWaiting, ...] = ()
+    """Of each followed source: where it goes on, and what waits there."""
     refusals: tuple[str, ...] = ()
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydanube.errors import NotFound
+from pydanube.pipelines.announcing import PIPELINES_TOPIC, Announcer
 from pydanube.pipelines.batches import BatchDone, BatchWork
 from pydanube.pipelines.checks import Beginning
 from pydanube.pipelines.definitions import PipelineDefinition, SparkSettings, Trigger
@@ -12,14 +13,16 @@ from pydanube.pipelines.flow_run import FlowRun
 from pydanube.pipelines.frames import PythonStep
 from pydanube.pipelines.graph import Flow, flows_of
 from pydanube.pipelines.reports import FlowStatus
-from pydanube.runtime.blocking import pause
+from pydanube.runtime.blocking import environment, pause
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.process import StopFlag
+from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, Access, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TURN_SECONDS = 0.1
+ANNOUNCE_TIMEOUT_MS = 5_000
 
 AroundBatch = Callable[[BatchWork, "DataFrame", int], BatchDone]
 
@@ -60,6 +63,7 @@ class PipelineRun:
         around_batch: AroundBatch | None = None,
     ) -> None:
         self.name = definition.pipeline
+        self._announcer = Announcer(access_of(definition), clock or SystemClock())
         self._runs = [
             FlowRun(
                 definition,
@@ -91,6 +95,7 @@ class PipelineRun:
         """Look after every flow; return whether one still runs."""
         for run in self._runs:
             run.turn()
+        self._announcer.tell(self.statuses())
         return any(not run.has_ended for run in self._runs)
 
     def stop(self, *, now: bool = False) -> None:
@@ -129,6 +134,17 @@ class PipelineRun:
             for run in runs:
                 run.turn()
             pause(TURN_SECONDS)
+
+
+def access_of(definition: PipelineDefinition) -> Access:
+    """Return how the brokers are reached for small things that may fail."""
+    options = {
+        **definition.danube.options(),
+        "topic": PIPELINES_TOPIC,
+        "requestTimeoutMs": str(ANNOUNCE_TIMEOUT_MS),
+    }
+    url = environment(URL_VARIABLE) or DEFAULT_URL
+    return write_options(options, streaming=False, default_url=url).access
 
 
 def chosen_flows(definition: PipelineDefinition, flow: str | None) -> Sequence[Flow]:

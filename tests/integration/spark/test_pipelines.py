@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from runpy import run_path
@@ -24,10 +22,8 @@ from pydanube.pipelines.metrics import metrics_text
 from pydanube.pipelines.planning import plan_pipeline
 from pydanube.pipelines.replaying import replay
 from pydanube.pipelines.runner import PipelineRun, check_outcome
-from tests.support import killed_pipeline
 from tests.support.spark_topics import payload
 
-RUN_SECONDS_MAX = 120
 PROGRAMS = ("produce", "query", "picture")
 
 FILE = """\
@@ -227,36 +223,6 @@ sinks:""".replace("CLASS", "tests.support.remembering:Counting")
             )
             for k in range(7)
         }
-
-
-class TestCrashes:
-    @pytest.mark.parametrize("moment", ["before_sink", "after_sink"])
-    def test_a_driver_that_is_killed_neither_loses_nor_repeats(
-        self, spark, topics, topic, text, tmp_path, moment
-    ):
-        topics.publish(topic, range(1000))
-        file = tmp_path / "numbers.yml"
-        file.write_text(written(text, LAKE, tmp_path))
-        killed = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                killed_pipeline.__name__,
-                str(file),
-                json.dumps({"kill": moment, "batch": 1}),
-            ],
-            env={**os.environ, "PYTHONPATH": os.getcwd()},
-            capture_output=True,
-            timeout=RUN_SECONDS_MAX,
-            check=False,
-        )
-        assert killed.returncode == -9, killed.stderr.decode()[-2000:]
-        assert [each.state for each in statuses(str(tmp_path / "checkpoints"))] == ["STOPPED"]
-        done = len(lake_rows(tmp_path))
-        assert done < 720
-        run(spark, file.read_text())
-        check_exact(lake_rows(tmp_path), [n for n in range(1000) if is_good(n)])
-        check_dead(topics, topic, [n for n in range(1000) if is_dead(n)])
 
 
 class TestExample:
