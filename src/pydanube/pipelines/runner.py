@@ -1,9 +1,10 @@
 """Runs the flows of a pipeline side by side, until they end or somebody asks them to."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pydanube.errors import NotFound
+from pydanube.errors import NotFound, NotSupported
 from pydanube.pipelines.announcing import PIPELINES_TOPIC, Announcer
 from pydanube.pipelines.batches import BatchDone, BatchWork
 from pydanube.pipelines.checks import Beginning
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TURN_SECONDS = 0.1
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 ANNOUNCE_TIMEOUT_MS = 5_000
 
 AroundBatch = Callable[[BatchWork, "DataFrame", int], BatchDone]
@@ -31,7 +33,7 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
     """Start Spark as a pipeline wants it, or return the session that runs."""
     from pydanube.spark import session
 
-    master = "local[*,4]" if settings.master == "local[*]" else settings.master
+    master = master_of(settings.master)
     conf: dict[str, str | int | bool] = {
         # The order of rows in a task must not depend on what a run happened to measure.
         "spark.sql.adaptive.enabled": False,
@@ -45,6 +47,18 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
     for key, value in settings.conf.items():
         conf[key] = str(value) if isinstance(value, float) else value
     return session(name, master, **conf)
+
+
+def master_of(master: str) -> str:
+    """Return the master that is used: tasks of local ones get four tries instead of one."""
+    if master.startswith("sc://"):
+        raise NotSupported(
+            f"spark.master {master}: batches are committed by this process, which Spark Connect "
+            "would not run them in; use local[*], spark://, yarn or k8s://, or `danube pipeline "
+            "export-sdp`"
+        )
+    local = _LOCAL.fullmatch(master)
+    return f"local[{local[1] or 1},4]" if local is not None else master
 
 
 class PipelineRun:

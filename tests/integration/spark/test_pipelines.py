@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections import Counter
 from pathlib import Path
 from runpy import run_path
@@ -18,11 +19,13 @@ from pydanube.pipelines.definitions import PipelineDefinition
 from pydanube.pipelines.documents import read_definition
 from pydanube.pipelines.errors import ExpectationFailed, FlowHeld, FlowRefused, InvalidPipeline
 from pydanube.pipelines.graph import check_graph
+from pydanube.pipelines.lake_opening import lake_of
 from pydanube.pipelines.metrics import metrics_text
 from pydanube.pipelines.planning import plan_pipeline
 from pydanube.pipelines.replaying import replay
 from pydanube.pipelines.runner import PipelineRun, check_outcome
-from tests.support.spark_topics import payload
+from pydanube.storage.segments import compaction
+from tests.support.spark_topics import delete_topic, payload
 
 PROGRAMS = ("produce", "query", "picture")
 
@@ -55,6 +58,12 @@ sinks:
 dead_letter: {topic: TOPIC-dlq}
 """
 LAKE = "{name: lake, from: valid, format: delta, path: ROOT/lake}"
+
+
+ICE = (
+    "{name: ice, from: valid, format: iceberg, table: lake.numbers, catalog: {type: sql, "
+    "uri: 'sqlite:///ROOT/catalog.db', warehouse: 'file://ROOT/ice'}}"
+)
 
 
 @pytest.fixture
@@ -113,6 +122,11 @@ def check_dead(topics: Any, topic: str, numbers: list[int]) -> None:
 
 def lake_rows(root: Path) -> list[dict[str, Any]]:
     return DeltaTable(str(root / "lake")).to_pyarrow_table().to_pylist()
+
+
+def rows_of(text: str, sink: str) -> list[dict[str, Any]]:
+    (found,) = [each for each in read(text).sinks if each.name == sink]
+    return lake_of(found).rows().to_pylist()
 
 
 class TestExpectations:
@@ -263,11 +277,17 @@ class TestCheckpoints:
         plan = plan_pipeline(read(file), spark)
         assert plan.is_refused
         assert plan.flows[0].guarantee == "exactly once"
+        (waiting,) = plan.flows[0].waiting
+        assert (waiting.start, waiting.rows) == ({topic: 0}, 1000)
+        assert waiting.bytes > 10_000
         from pydanube.pipelines.checks import Beginning
 
         run(spark, file, beginning=Beginning(new_checkpoint=True, from_sink=True))
         check_exact(lake_rows(tmp_path), [n for n in range(1000) if is_good(n)])
         run(spark, file)  # It goes on as if nothing had happened.
+        topics.publish(topic, range(1000, 1030))
+        (waiting,) = plan_pipeline(read(file), spark).flows[0].waiting
+        assert (waiting.source, waiting.start, waiting.rows) == ("numbers", {topic: 1000}, 30)
         other = file.replace(f"topic: {topic}\n", f"topic: {topic}-other\n")
         topics.publish(f"{topic}-other", range(1))
         with pytest.raises(FlowRefused, match="the sources were"):
@@ -316,6 +336,95 @@ class TestReplay:
             replay(definition, spark, "lake", start=start, into=again)
         with pytest.raises(InvalidRequest, match="the live sink"):
             replay(definition, spark, "lake", into=str(tmp_path / "lake"))
+
+    @pytest.mark.parametrize("sink", [LAKE, ICE], ids=["delta", "iceberg"])
+    def test_a_swap_replaces_the_table_and_the_flow_goes_on(
+        self, spark, topics, topic, text, tmp_path, sink
+    ):
+        topics.publish(topic, range(100))
+        file = written(text, sink, tmp_path)
+        flow, new = ("lake", str(tmp_path / "new")) if sink is LAKE else ("ice", "lake.new")
+        with pytest.raises(FlowRefused, match="run it first"):
+            replay(read(file), spark, flow, into=new, swap=True)
+        run(spark, file)
+        topics.publish(topic, range(100, 150))
+        changed = file.replace("FROM numbers", ", 'new' AS word FROM numbers")
+        done = replay(read(changed), spark, flow, into=new, swap=True)
+        assert (done.swapped, done.rows) == (True, 80)
+        rows = rows_of(changed, flow)
+        check_exact(rows, [n for n in range(100) if not is_dead(n)])
+        assert {row["word"] for row in rows} == {"new"}
+        # Asked again, nothing changes; the flow goes on where it was.
+        replay(read(changed), spark, flow, into=new, swap=True)
+        run(spark, changed)
+        check_exact(rows_of(changed, flow), [n for n in range(150) if not is_dead(n)])
+        with pytest.raises(AlreadyExists, match="holds something else"):
+            replay(read(changed), spark, flow, into=new, swap=True)
+
+    def test_a_swap_that_cannot_be_exact_is_refused(self, spark, topics, topic, text, tmp_path):
+        topics.publish(topic, range(10))
+        file = written(text, LAKE, tmp_path)
+        run(spark, file)
+        with pytest.raises(InvalidRequest, match="leave --to out"):
+            replay(read(file), spark, "lake", into="/x", end="latest", swap=True)
+        record = tmp_path / "checkpoints/numbers/lake.flow.json"
+        record.unlink()
+        with pytest.raises(FlowRefused, match="nothing says where it began"):
+            replay(read(file), spark, "lake", into=str(tmp_path / "new"), swap=True)
+        topic_sink = f"{{name: out, from: plain, format: danube, topic: {topic}-out}}"
+        plain = "  - {name: plain, sql: 'SELECT payload FROM valid'}\nsinks:"
+        other = written(text.replace("sinks:", plain), topic_sink, tmp_path)
+        with pytest.raises(InvalidRequest, match="only Delta and Iceberg tables"):
+            replay(read(other), spark, "out", into=f"{topic}-new", swap=True)
+
+    @pytest.mark.parametrize("dead", ["topic: TOPIC-dlq", "path: ROOT/dead"])
+    def test_dead_letters_get_another_try_once(self, spark, topics, topic, text, tmp_path, dead):
+        topics.publish(topic, range(100))
+        told = text.replace(f"topic: {topic}-dlq", dead.replace("TOPIC", topic))
+        file = written(told, LAKE, tmp_path)
+        run(spark, file)
+        check_exact(lake_rows(tmp_path), [n for n in range(100) if not is_dead(n)])
+        milder = file.replace("n % 10 <> 3", "n >= 0")
+        for _ in range(2):
+            done = replay(
+                read(milder), spark, "lake", into=str(tmp_path / "lake"), dead_letters=True
+            )
+            assert done.rows == 10
+            check_exact(lake_rows(tmp_path), [n for n in range(100) if n % 10 != 7])
+        returned = [row for row in lake_rows(tmp_path) if row["n"] % 10 == 3]
+        assert {dict(row["attributes"] or {}).get("x-step") for row in returned} == {None}
+        into = str(tmp_path / "retried")
+        assert replay(read(milder), spark, "lake", into=into, dead_letters=True).rows == 10
+
+    def test_history_that_was_compacted_is_replayed_alike(
+        self, spark, broker, topics, topic, text, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr(compaction, "RUN_MIN", 2)
+        for first in (0, 60):
+            topics.publish(topic, range(first, first + 60))
+            topics.wait_sealed(topic)
+        before = topics.segments(topic)
+        assert len(before) > 1
+        file = written(text, LAKE, tmp_path)
+        replay(read(file), spark, "lake", into=str(tmp_path / "before"))
+        wait_compacted(broker, topics, topic, len(before))
+        for into in ("after", "part"):
+            start = json.dumps({topic: 50 if into == "part" else 0})
+            replay(read(file), spark, "lake", start=start, into=str(tmp_path / into))
+        for into, first in (("before", 0), ("after", 0), ("part", 50)):
+            rows = DeltaTable(str(tmp_path / into)).to_pyarrow_table().to_pylist()
+            check_exact(rows, [n for n in range(first, 120) if not is_dead(n)])
+
+
+def wait_compacted(broker: Any, topics: Any, topic: str, segments: int) -> None:
+    """Let the broker tidy up until a topic has fewer segments. Deleting a topic wakes it."""
+    for turn in range(100):
+        if len(topics.segments(topic)) < segments:
+            return
+        topics.publish(f"{topic}-gone-{turn}", range(1))
+        delete_topic(broker, f"{topic}-gone-{turn}")
+        time.sleep(0.1)  # The broker tells nobody when it joins segments.
+    raise AssertionError(f"{topic} still has {topics.segments(topic)}")
 
 
 class TestPython:
