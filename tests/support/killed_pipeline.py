@@ -9,6 +9,7 @@ after_commit          the sink has the batch, and the flow does not know yet
 before_spark_commit   the flow is done with the batch, and Spark has not noted it
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -84,6 +85,7 @@ class Killing:
 
 
 def main(file: str, wanted: dict[str, Any]) -> None:
+    faulthandler.dump_traceback_later(WAIT_SECONDS_MAX / 2)  # If it hangs, it says where.
     definition, _ = read_definition(Path(file).read_text(encoding="utf-8"), file, os.environ)
     spark = start_spark("killed", definition.spark)
     java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()

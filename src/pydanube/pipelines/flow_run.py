@@ -336,6 +336,7 @@ class FlowRun:
                 _log.warning("%s: the subscription did not move: %s", self.flow.name, error)
 
     def _query_ended(self, query: "StreamingQuery") -> None:
+        self._take_progress()  # Its last batch may have ended since somebody looked.
         error = query.exception()
         if error is None:
             self._end("DONE" if self._trigger.available_now else "STOPPED")

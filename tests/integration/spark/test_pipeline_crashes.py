@@ -104,14 +104,18 @@ class Story:
 
     def kill(self, moment: str, batch: int) -> None:
         command = [sys.executable, "-m", killed_pipeline.__name__, str(self.file)]
-        killed = subprocess.run(
-            [*command, json.dumps({"moment": moment, "batch": batch})],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, os.getcwd()])},
-            capture_output=True,
-            timeout=KILL_SECONDS_MAX,
-            check=False,
-        )
-        assert killed.returncode == -9, killed.stderr.decode()[-3000:]
+        log = self.root / f"{moment}.log"
+        # Not a pipe: Spark's workers outlive the driver for a moment, and would hold it open.
+        with log.open("wb") as out:
+            killed = subprocess.run(
+                [*command, json.dumps({"moment": moment, "batch": batch})],
+                stdout=out,
+                stderr=out,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, os.getcwd()])},
+                timeout=KILL_SECONDS_MAX,
+                check=False,
+            )
+        assert killed.returncode == -9, log.read_text()[-5000:]
         found = statuses(str(self.root / "checkpoints"))
         assert {each.state for each in found} == {"STOPPED"}
 
