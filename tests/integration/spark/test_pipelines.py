@@ -25,6 +25,7 @@ from pydanube.pipelines.planning import plan_pipeline
 from pydanube.pipelines.replaying import replay
 from pydanube.pipelines.runner import PipelineRun, check_outcome
 from pydanube.storage.segments import compaction
+from tests.support import remembering
 from tests.support.spark_topics import delete_topic, payload
 
 PROGRAMS = ("produce", "query", "picture")
@@ -220,7 +221,7 @@ class TestState:
         counted = """\
   - {name: keyed, sql: "SELECT * FROM flat WHERE routing_key IS NOT NULL"}
   - {name: counted, from: keyed, state: {class: "CLASS", keys: [routing_key]}}
-sinks:""".replace("CLASS", "tests.support.remembering:Counting")
+sinks:""".replace("CLASS", f"{remembering.__name__}:Counting")
         lake = LAKE.replace("valid", "counted").replace("}", ", mode: upsert, key: [routing_key]}")
         file = written(text.replace("sinks:", counted), lake, tmp_path)
         topics.publish(topic, range(500))
