@@ -20,7 +20,10 @@ from pydanube.wire.http2.grpc_framing import message_pieces
 from pydanube.wire.http2.limits import MIB, Http2Limits
 from pydanube.wire.http2.requests import request_block, write_timeout
 
-CLIENT_LIMITS: Final = Http2Limits(message_bytes_max=64 * MIB, idle_seconds_max=30.0)
+CLIENT_LIMITS: Final = Http2Limits(
+    message_bytes_max=64 * MIB, idle_seconds_max=4.0, ping_seconds_max=4.0
+)
+"""A broker that is frozen or cut off is noticed within seconds, so that another one is asked."""
 CALLS_WAITING_MAX: Final = 10_000
 _BLOCKS_KEPT_MAX: Final = 256
 _REQUESTS_PER_TURN: Final = 64
