@@ -38,6 +38,10 @@ class ReplayJob(Struct, frozen=True, kw_only=True):
         assert 0 <= step < self.steps
         return self._at(step), self._at(step + 1)
 
+    def rows_until(self, step: int) -> int:
+        """Return how many offsets lie before a step."""
+        return sum(at - self.starts[name] for name, at in self._at(step).items())
+
     def _at(self, step: int) -> Vector:
         return {
             name: start + (self.ends[name] - start) * step // self.steps

@@ -250,6 +250,52 @@ class TestKills:
         assert sorted(topics.numbers(f"{topic}-out")) == list(range(1000))
 
 
+class TestBoundaries:
+    @pytest.fixture
+    def edges(self, topics, topic) -> list[int]:
+        """Where the two segments of a topic begin and end; a tail of 50 messages follows."""
+        for number in range(2):
+            topics.publish(topic, range(700 * number, 700 * number + 700))
+            topics.wait_sealed(topic)
+        topics.publish(topic, range(1400, 1450))
+        return [0, 700, 1400]
+
+    def test_ranges_that_begin_and_end_with_segments_are_exact(
+        self, spark, broker, topics, topic, edges
+    ):
+        ranges = [(0, 1), (0, 700), (699, 701), (700, 1400), (1399, 1401), (1400, 1450)]
+        for start, end in ranges:
+            bounds = {
+                "startingOffsets": json.dumps({topic: start}),
+                "endingOffsets": json.dumps({topic: end}),
+            }
+            for frame in (
+                load(spark, broker, topic=topic, segmentAccess="direct", **bounds),
+                history(spark, topic, start, end, url=broker.url),
+            ):
+                check_rows([row.asDict() for row in frame.collect()], range(start, end), start)
+        assert history(spark, topic, 700, 700, url=broker.url).collect() == []
+
+    def test_batches_that_end_with_segments_lose_and_repeat_nothing(
+        self, spark, broker, topics, topic, edges, tmp_path
+    ):
+        options = {"maxRowsPerTrigger": 700, "segmentAccess": "direct"}
+        query = copy(spark, broker, topic, f"{topic}-out", tmp_path / "c", **options)
+        rows = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+        assert rows == [700, 700, 50]
+        assert sorted(topics.numbers(f"{topic}-out")) == list(range(1450))
+
+    def test_a_topic_of_one_message_is_read_and_written_once(
+        self, spark, broker, topics, topic, tmp_path
+    ):
+        topics.publish(topic, [7])
+        check_rows([row.asDict() for row in load(spark, broker, topic=topic).collect()], [7])
+        copy(spark, broker, topic, f"{topic}-out", tmp_path / "c")
+        assert topics.numbers(f"{topic}-out") == [7]
+        topics.wait_sealed(topic)
+        check_rows([row.asDict() for row in history(spark, topic, url=broker.url).collect()], [7])
+
+
 class TestHistory:
     def test_segments_are_read_natively_and_the_tail_is_added(self, spark, broker, topics, topic):
         topics.publish(topic, range(2000))

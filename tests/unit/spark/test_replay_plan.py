@@ -28,8 +28,10 @@ def test_steps_lie_end_to_end_and_cover_the_range_once(bounds, commit_rows):
         assert all(ends[name] >= start for name, start in starts.items())
         rows = sum(ends[name] - start for name, start in starts.items())
         assert rows <= commit_rows + len(bounds)
+        assert planned.rows_until(step + 1) - planned.rows_until(step) == rows
         at = ends
     assert at == {name: end for name, (_, end) in bounds.items()}
+    assert planned.rows_until(planned.steps) == planned.rows
     assert planned.rows == sum(end - start for start, end in bounds.values())
 
 

@@ -29,6 +29,8 @@ _COMPUTED = ("topic", "partition", "offset")
 
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 4 * 1024 * 1024
+BYTES_WORTH_IT = 1024 * 1024
+"""A batch of so many bytes is handed on as it is: to join it with others would only copy it."""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -102,6 +104,12 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = size = 0
     for batch in batches:
         if not batch.num_rows:
+            continue
+        if batch.nbytes >= BYTES_WORTH_IT:
+            if waiting:
+                yield _joined(waiting)
+                waiting, rows, size = [], 0, 0
+            yield batch
             continue
         if rows + batch.num_rows > ROWS_AT_ONCE or size + batch.nbytes > BYTES_AT_ONCE:
             if waiting:
