@@ -37,7 +37,7 @@ class Http2Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = 200
     payload_bytes_max: Annotated[
         int, Meta(ge=16_384, le=16_777_215, description="Payload of one frame.")
-    ] = 64 * KIB
+    ] = 256 * KIB
     stream_window_bytes: Annotated[
         int, Meta(ge=65_535, le=2**31 - 1, description="What a call may send unasked.")
     ] = 64 * KIB

@@ -380,7 +380,7 @@ def test_a_breach_of_protocol_ends_the_connection(wire):
         headers(1) + frame(RST_STREAM, 0, 1, bytes(5)),
         frame(HEADERS, END_HEADERS | 0x20, 1, bytes(4)),
         headers(1) + frame(DATA, PADDED, 1, b""),
-        b"\x01\x00\x01" + frame(DATA, 0, 1, b"")[3:],
+        (Http2Limits().payload_bytes_max + 1).to_bytes(3) + frame(DATA, 0, 1, b"")[3:],
     ],
 )
 def test_a_frame_of_the_wrong_size_ends_the_connection(wire):
