@@ -1,19 +1,27 @@
-"""What agreeing costs: metadata writes through Raft, by one node and by three, with real syncs.
+"""What agreeing costs: metadata writes through Raft, by one node and by three, and through etcd.
 
-Run with `python -m benchmarks.raft`. All nodes share this one process and its core.
+Run with `python -m benchmarks.raft`. Syncs are real. All Raft nodes share this one process and its
+core; etcd, one server, has a process of its own, and is left out where it is not installed.
 """
 
 import asyncio
+import shutil
 import socket
 import tempfile
 import time
+from pathlib import Path
 
+from pydanube.metadata.etcd_layout import EtcdLayout
+from pydanube.metadata.etcd_store import EtcdMetadataStore
 from pydanube.metadata.raft_store import RaftPlace, RaftStore
+from pydanube.metadata.store import MetadataStore
 from pydanube.metadata.transport import RAFT_LIMITS
 from pydanube.runtime.machine import this_machine
 from pydanube.runtime.tasks import TaskScope
+from pydanube.wire.etcd.client import EtcdClient
 from pydanube.wire.http2.channel import Http2Channel
 from pydanube.wire.http2.engine import Http2Engine
+from tests.support.etcd_server import EtcdServer
 
 WRITES = 3_000
 ALONE = 300
@@ -81,7 +89,28 @@ async def _measure(directory: str, nodes: int, writes: int) -> dict[str, float]:
     return figures
 
 
-async def _write(store: RaftStore, way: str, writes: int) -> dict[str, float]:
+def measure_etcd(writes: int = WRITES) -> dict[str, float]:
+    """Return the figures of a store in an etcd that is alone."""
+    with tempfile.TemporaryDirectory() as directory:
+        server = EtcdServer(Path(directory)).start()
+        try:
+            return asyncio.run(_measure_etcd(server.url, writes))
+        finally:
+            server.kill()
+
+
+async def _measure_etcd(url: str, writes: int) -> dict[str, float]:
+    started = time.perf_counter()
+    store = await EtcdMetadataStore.open(
+        EtcdClient([url], Http2Channel), this_machine().clock, EtcdLayout("/bench"), identity=b"x"
+    )
+    figures = {"open until ready, ms": (time.perf_counter() - started) * 1e3}
+    figures |= await _write(store, "in etcd", writes)
+    await store.close()
+    return figures
+
+
+async def _write(store: MetadataStore, way: str, writes: int) -> dict[str, float]:
     alone = await _repeat(lambda: store.put("/alone", VALUE), ALONE)
     numbers = iter(range(writes))
     seconds: list[float] = []
@@ -122,6 +151,11 @@ def print_raft_figures() -> None:
     for nodes in (1, 3):
         for name, figure in measure_raft(nodes).items():
             print(f"{nodes} node{'s' if nodes > 1 else ' '}  {name:58} {figure:12,.1f}")
+    if shutil.which("etcd") is None:
+        print("etcd is not installed")
+        return
+    for name, figure in measure_etcd().items():
+        print(f"etcd     {name:58} {figure:12,.1f}")
 
 
 if __name__ == "__main__":

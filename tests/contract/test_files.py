@@ -249,3 +249,13 @@ async def test_the_parts_given_are_written_although_the_list_changes(world: Worl
     await asyncio.gather(*tasks)
     await file.close()
     assert await world.files.read(world.path("log"), 20_000_000, 100) == b"keptkept"
+
+
+async def test_reserved_space_makes_no_file_longer(world: World) -> None:
+    file = await world.files.create(world.path("log"))
+    await file.append_and_sync([b"one"])
+    await file.reserve(1_000_000)
+    assert await world.files.size(world.path("log")) == 3
+    await file.append_and_sync([b"two"])
+    await file.close()
+    assert await read_whole(world.files, world.path("log")) == b"onetwo"

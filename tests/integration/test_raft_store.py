@@ -1,11 +1,14 @@
 """Raft stores over real files and real calls on loopback."""
 
-from collections.abc import AsyncIterator
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from benchmarks.raft import measure_raft, open_cluster
+from benchmarks.raft import measure_etcd, measure_raft, open_cluster
 from pydanube.errors import Conflict
 from pydanube.metadata.commands import MIB
 from pydanube.metadata.local_store import LocalMetadataStore
@@ -47,6 +50,41 @@ async def test_a_node_alone_keeps_what_was_written(tmp_path: Path, tasks: TaskSc
     store = await open_alone(str(tmp_path), tasks)
     assert (store.node, store.revision, len(store.list("/"))) == (node, 10, 10)
     assert (tmp_path / "node_id").read_text() == f"{node}\n"
+    await store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "small"
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(directory)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+def fill(ballast: Path) -> None:
+    """Write until nothing is left."""
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4_096))
+
+
+async def test_a_node_goes_on_though_something_else_has_filled_the_disk(
+    small_disk: Path, tasks: TaskScope
+) -> None:
+    store = await open_alone(str(small_disk / "raft"), tasks)
+    fill(small_disk / "ballast")
+    for number in range(50):
+        await store.put(f"/{number}", b"x" * 10_000)
+    assert store.failure is None
+    await store.close()
+    (small_disk / "ballast").unlink()
+    store = await open_alone(str(small_disk / "raft"), tasks)
+    assert len(store.list("/")) == 50
     await store.close()
 
 
@@ -93,3 +131,7 @@ async def test_the_largest_transaction_passes_through_a_follower(
 def test_the_benchmark_runs() -> None:
     figures = measure_raft(3, writes=50)
     assert all(figure > 0 for figure in figures.values())
+
+
+def test_the_benchmark_of_etcd_runs() -> None:
+    assert all(figure > 0 for figure in measure_etcd(writes=50).values())

@@ -6,6 +6,7 @@ from typing import Self
 from msgspec import Struct
 
 from pydanube.errors import Conflict, Corruption, InvalidRequest
+from pydanube.metadata.commands import MIB
 from pydanube.metadata.raft.entries import HardState, LogEntry, Snapshot, Stored
 from pydanube.metadata.raft_format import (
     LOCK_NAME,
@@ -23,6 +24,10 @@ from pydanube.metadata.raft_format import (
     read_snapshot_file,
 )
 from pydanube.runtime.files import AppendFile, FileLock, Files, read_whole, write_atomically
+
+RESERVED_BYTES = 8 * MIB
+"""Set aside for each log: a disk that others fill does not stop a node at its next vote or entry,
+only when the log is due to be cut."""
 
 
 class Found(Struct, frozen=True):
@@ -110,6 +115,7 @@ class RaftDisk:
         await write_atomically(self._files, self._directory, name, data)
         await self._release_file()
         self._file = await self._files.open_append(f"{self._directory}/{name}")
+        await self._file.reserve(RESERVED_BYTES)
         self._start, self._end = self._end, self._end + len(data)
         self._begun = self._end
         await self._remove_old_logs()

@@ -19,6 +19,12 @@ class AppendFile(Protocol):
     async def append_and_sync(self, parts: Sequence[bytes]) -> None:
         """Append the parts and make them durable, in one hop to the file's thread."""
 
+    async def reserve(self, length: int) -> None:
+        """Set space aside for what will be appended, if that can be done; harmless if not.
+
+        The file stays as long as it is; only others cannot take that space any more.
+        """
+
     async def close(self) -> None:
         """Release the file. What was not synced stays unsynced."""
 

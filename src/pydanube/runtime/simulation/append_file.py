@@ -59,6 +59,10 @@ class SimulatedAppendFile(AppendFile):
         await self._submit(self._append_step(parts), self._sync_step())
 
     @override
+    async def reserve(self, length: int) -> None:
+        """This disk has no room to set aside: it is full when it is told to be."""
+
+    @override
     async def close(self) -> None:
         if self._closed:
             return
