@@ -165,6 +165,9 @@ class FakeAdmin(Channel):
     def _GetRetention(self, _: Any) -> own.RetentionResponse:
         return own.RetentionResponse(time_ms=5, waits_for_subscriptions=True)
 
+    def _SetReplicas(self, _: Any) -> own.SetReplicasResponse:
+        return own.SetReplicasResponse()
+
     def _SetMessageTtl(self, _: Any) -> own.SetMessageTtlResponse:
         return own.SetMessageTtlResponse()
 

@@ -87,6 +87,10 @@ class _Sets(ReplicaSets):
         return f"{self._world.nodes[broker].name}:{PORT}"
 
     @override
+    def wanted(self, topic: str) -> int:
+        return self._world.plan.replicas
+
+    @override
     def candidates(self, topic: str, excluded: Sequence[BrokerId]) -> Sequence[BrokerId]:
         alive = [each.broker for each in self._world.nodes.values() if each.storage is not None]
         return [each for each in alive if each not in excluded and each != self._node.broker]

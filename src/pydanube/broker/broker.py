@@ -25,6 +25,7 @@ from pydanube.cluster.membership import LeaseTerms
 from pydanube.cluster.records import BrokerRecord
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.ids import BrokerId
+from pydanube.model.policies import REPLICAS_MAX
 from pydanube.observability.logging import get_logger
 from pydanube.observability.metrics import BrokerMetrics, Sources
 from pydanube.observability.process import read_process
@@ -438,6 +439,7 @@ def _topic_settings(config: BrokerConfig, broker_url: str) -> TopicSettings:
         policies=config.policies,
         bootstrap_namespaces=config.bootstrap_namespaces,
         broker_url=broker_url,
+        replicas_max=1 if config.storage.mode == "local" else REPLICAS_MAX,
     )
 
 

@@ -20,6 +20,7 @@ from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
 from pydanube.metadata.transport import Connect
 from pydanube.model.ids import BrokerId
+from pydanube.model.policies import REPLICAS_MAX
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
@@ -75,7 +76,14 @@ class Clustering:
     async def join(self, topics: TopicManager, registration: Registration) -> None:
         """Become a member, and begin to serve what the cluster gives to this broker."""
         given = self._given
-        self._sets = RecordedSets(given.store, self.directory, topics.catalog, given.broker)
+        self._sets = RecordedSets(
+            given.store,
+            self.directory,
+            topics.catalog,
+            given.broker,
+            replicas=given.mirrors.replicas or REPLICAS_DEFAULT,
+            replicas_max=REPLICAS_MAX if given.moves_reliable else 1,
+        )
         mirrors = self._mirrors = JournalMirrors(
             cluster=given.cluster,
             own=given.broker,
@@ -142,9 +150,9 @@ class Clustering:
 
     def _members_for(self, topic: str, record: TopicRecord) -> tuple[BrokerId, ...]:
         me = self._given.broker
-        if not self._given.moves_reliable or self._sets is None:
+        if self._sets is None:
             return (me,)
-        wanted = self._given.mirrors.replicas or REPLICAS_DEFAULT
+        wanted = self._sets.wanted(topic)
         return (me, *self._sets.candidates(topic, (me,))[: wanted - 1])
 
     async def leave(self, seconds_max: float) -> None:

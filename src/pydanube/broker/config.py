@@ -305,12 +305,22 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._metadata_and_journal_lie_apart()
         self._segments_have_a_place()
         self._elections_wait_for_heartbeats()
+        self._copies_have_shared_segments()
 
     @property
     def is_clustered(self) -> bool:
         """Whether there may be other brokers."""
         meta_store = self.meta_store
         return meta_store.backend == "etcd" or bool(meta_store.seed_nodes) or meta_store.join
+
+    def _copies_have_shared_segments(self) -> None:
+        wanted = max(self.mirrors.replicas or 1, self.policies.replicas or 1)
+        if wanted > 1 and self.storage.mode == "local":
+            raise InvalidConfig(
+                f"mirrors.replicas or policies.replicas is {wanted}, but with storage.mode local "
+                "other brokers cannot read a topic's segments; set storage.mode to shared_fs or "
+                "object_store, or replicas to 1"
+            )
 
     def _elections_wait_for_heartbeats(self) -> None:
         if self.cluster.election_ms < 2 * self.cluster.heartbeat_ms:

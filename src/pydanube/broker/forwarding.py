@@ -32,6 +32,7 @@ _TOPIC_FIELDS: tuple[tuple[Method[Any, Any], str], ...] = (
     (services.LEAVE_SUBSCRIPTION, "topic"),
     (services.SET_MESSAGE_TTL, "topic"),
     (services.SET_RETENTION, "topic"),
+    (services.SET_REPLICAS, "topic"),
     (services.GET_RETENTION, "topic"),
     (services.CONFIGURE_TOPIC_SCHEMA, "topic_name"),
     (services.UPDATE_TOPIC_VALIDATION_POLICY, "topic_name"),

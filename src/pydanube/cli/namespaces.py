@@ -4,6 +4,7 @@ import click
 
 from pydanube.cli import retention
 from pydanube.cli.options import AdminSession, admin_options
+from pydanube.model.policies import REPLICAS_MAX
 
 
 @click.group("namespaces")
@@ -47,6 +48,20 @@ def create(session: AdminSession, namespace: str) -> None:
 def set_message_ttl(session: AdminSession, namespace: str, ttl_ms: int) -> None:
     """Say how long messages of NAMESPACE's topics may be delivered."""
     session.show(lambda operations: operations.namespaces.set_message_ttl(namespace, ttl_ms))
+
+
+@command.command("set-replicas")
+@click.argument("namespace")
+@click.option(
+    "--replicas",
+    type=click.IntRange(0, REPLICAS_MAX),
+    required=True,
+    help="Journals, the owner's included; 0 is as the brokers are configured.",
+)
+@admin_options
+def set_replicas(session: AdminSession, namespace: str, replicas: int) -> None:
+    """Say in how many brokers' journals the messages of NAMESPACE's topics are."""
+    session.show(lambda operations: operations.namespaces.set_replicas(namespace, replicas))
 
 
 @command.command()

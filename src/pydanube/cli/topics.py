@@ -5,7 +5,7 @@ import click
 from pydanube.cli import retention, subscriptions
 from pydanube.cli.options import AdminSession, admin_options, topic_options
 from pydanube.errors import InvalidRequest
-from pydanube.model.policies import DispatchStrategy, Durability
+from pydanube.model.policies import REPLICAS_MAX, DispatchStrategy, Durability
 
 DISPATCH_STRATEGIES: dict[str, DispatchStrategy] = {
     "non_reliable": "NonReliable",
@@ -98,6 +98,20 @@ def describe(session: AdminSession, topic: str) -> None:
 def set_message_ttl(session: AdminSession, topic: str, ttl_ms: int | None) -> None:
     """Say how long messages of TOPIC, a reliable one, may be delivered."""
     session.show(lambda operations: operations.topics.set_message_ttl(topic, ttl_ms))
+
+
+@command.command("set-replicas")
+@click.option(
+    "--replicas",
+    type=click.IntRange(0, REPLICAS_MAX),
+    help="Journals, the owner's included; 0 is as the brokers are configured. Without it, TOPIC "
+    "has what its namespace has.",
+)
+@admin_options
+@topic_options
+def set_replicas(session: AdminSession, topic: str, replicas: int | None) -> None:
+    """Say in how many brokers' journals the messages of TOPIC, a reliable one, are."""
+    session.show(lambda operations: operations.topics.set_replicas(topic, replicas))
 
 
 validation_options = click.option(

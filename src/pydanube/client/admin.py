@@ -240,6 +240,20 @@ class AdminConnection:
             request.namespace = namespace
         await self._call(services.SET_MESSAGE_TTL, request)
 
+    async def set_replicas(
+        self, replicas: int | None, *, topic: str | None = None, namespace: str | None = None
+    ) -> None:
+        """Say in how many journals the messages of a topic, or of a namespace's topics, are.
+
+        0 is as the brokers are configured; with None a topic has what its namespace has.
+        """
+        request = own.SetReplicasRequest(replicas=replicas)
+        if topic is not None:
+            request.topic = topic
+        elif namespace is not None:
+            request.namespace = namespace
+        await self._call(services.SET_REPLICAS, request)
+
     async def set_retention(
         self,
         rule: OwnRetention,

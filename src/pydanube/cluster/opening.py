@@ -84,18 +84,22 @@ class Opening:
             return None
         members = self._members_for(topic.name, topic.record)
         replicas = self._replicas(topic.name)
-        if len(members) == 1 or self._mirrors is None:
+        wanted = self._wanted(topic.name)
+        if wanted == 1 or self._mirrors is None:
             if replicas is None or replicas.epoch != epoch:
-                await self._record(topic.name, ReplicaSet(epoch=epoch, members=members))
+                await self._record(topic.name, ReplicaSet(epoch=epoch, members=(self._me,)))
             return None
         return await self._mirrors.replicate(
             topic.log,
             topic=topic.name,
             epoch=epoch,
-            replicas=len(members),
+            replicas=wanted,
             members=members,
             subscriptions=[each.id for _, each in self._catalog.subscriptions(topic.name)],
         )
+
+    def _wanted(self, topic: str) -> int:
+        return self._mirrors.wanted(topic) if self._mirrors is not None else 1
 
     async def _record(self, topic: str, replicas: ReplicaSet) -> None:
         await self._store.transact(
@@ -105,7 +109,7 @@ class Opening:
 
     def _may_resume(self, topic: str, record: TopicRecord, replicas: ReplicaSet) -> bool:
         """Tell whether the journal alone says all: nobody else has a copy that could differ."""
-        alone = replicas.members == (self._me,) == self._members_for(topic, record)
+        alone = replicas.members == (self._me,) and self._wanted(topic) == 1
         return alone and self._storage.epoch_of(record.id) == replicas.epoch
 
     async def _renew(self, topic: str, epoch: int) -> None:

@@ -11,6 +11,7 @@ PoisonPolicy = Literal["DeadLetter", "Block", "Drop"]
 Durability = Literal["fsync", "os", "memory"]
 
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024 - 64 * 1024
+REPLICAS_MAX = 7
 WINDOW_MIN, WINDOW_DEFAULT, WINDOW_MAX = 1, 10, 10_000
 
 Limit = Annotated[int, Meta(ge=1)] | None
@@ -52,6 +53,13 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "topic may be delivered; after that it is settled instead. PyDanube's own key."
         ),
     ] = None
+    replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] | None,
+        Meta(
+            description="In how many journals of a cluster the messages of a reliable topic are; "
+            "none means what mirrors.replicas says. PyDanube's own key.",
+        ),
+    ] = None
     retention_ms: Annotated[
         Limit,
         Meta(
@@ -79,6 +87,7 @@ OWN_POLICIES = frozenset(
     {
         "forget_sequences_after_ms",
         "message_ttl_ms",
+        "replicas",
         "retention_ms",
         "retention_bytes",
         "retention_waits_for_subscriptions",

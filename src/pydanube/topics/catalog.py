@@ -42,6 +42,8 @@ class TopicRecord(Struct, frozen=True, kw_only=True):
     validates_payloads: bool = False
     message_ttl_ms: int | None = None
     """In place of the namespace's policy; 0 lets messages live for ever."""
+    replicas: int | None = None
+    """In place of the namespace's policy; 0 is what the broker's configuration says."""
     retention: OwnRetention | None = None
     properties: dict[str, str] = {}
     """What programs keep with the topic; the broker does not look into them."""

@@ -25,6 +25,7 @@ from pydanube.model.names import (
     split_partition,
 )
 from pydanube.model.policies import (
+    REPLICAS_MAX,
     WINDOW_DEFAULT,
     DispatchStrategy,
     Durability,
@@ -58,6 +59,8 @@ class TopicSettings(Struct, frozen=True, kw_only=True):
     policies: Policies = Policies()
     bootstrap_namespaces: tuple[str, ...] = ("default",)
     broker_url: str = ""
+    replicas_max: int = REPLICAS_MAX
+    """1 where segments lie on the broker's own disk."""
 
 
 class TopicRequest(Struct, frozen=True, kw_only=True):
@@ -361,6 +364,25 @@ class TopicManager:
         await self._change_policies(
             namespace, msgspec.structs.replace(policies, message_ttl_ms=ttl_ms)
         )
+
+    async def set_namespace_replicas(self, namespace: str, replicas: int | None) -> None:
+        """Say in how many journals the messages of a namespace's topics are."""
+        self.check_replicas(replicas or 0)
+        policies = self.namespace_policies(namespace)
+        await self._change_policies(namespace, msgspec.structs.replace(policies, replicas=replicas))
+
+    def check_replicas(self, replicas: int) -> None:
+        """Refuse a number of copies that this broker's storage cannot have."""
+        if replicas > self.settings.replicas_max:
+            raise InvalidRequest(
+                f"replicas {replicas} is beyond {self.settings.replicas_max}"
+                + (
+                    ": copies need segments that other brokers can read; set storage.mode to "
+                    "shared_fs or object_store"
+                    if self.settings.replicas_max == 1
+                    else ""
+                )
+            )
 
     async def set_namespace_retention(self, namespace: str, retention: Retention) -> None:
         """Say how long the history of a namespace's topics stays; applies at once."""

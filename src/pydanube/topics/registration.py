@@ -469,6 +469,18 @@ class Registration:
                 await self._catalog.update_topic(name, record)
                 topic.record = record
 
+    async def set_replicas(self, topic_name: str, replicas: int | None) -> None:
+        """Say in how many journals the messages of a topic, or of all its partitions, are.
+
+        0 is as the broker's configuration says; with None the namespace's policy counts.
+        """
+        self._topics.check_replicas(replicas or 0)
+        for topic in self.reliable_parts(topic_name):
+            async with self._locks.hold(topic.name):
+                record = structs.replace(self._reliable(topic.name).record, replicas=replicas)
+                await self._catalog.update_topic(topic.name, record)
+                topic.record = record
+
     async def set_retention(self, topic_name: str, own: OwnRetention | None) -> None:
         """Say how long the history of a topic, or of all its partitions, stays.
 

@@ -346,6 +346,17 @@ def test_messages_are_given_a_time_to_live(admin: FakeAdmin) -> None:
     assert request.HasField("ttl_ms")
 
 
+def test_topics_and_namespaces_are_given_copies(admin: FakeAdmin) -> None:
+    run_json(admin, "topics set-replicas /default/orders --replicas 3")
+    request = admin.last("SetReplicas")
+    assert (request.topic, request.replicas) == ("/default/orders", 3)
+    run_json(admin, "topics set-replicas /default/orders")
+    assert not admin.last("SetReplicas").HasField("replicas")
+    assert run_json(admin, "namespaces set-replicas default --replicas 2")["namespace"] == "default"
+    request = admin.last("SetReplicas")
+    assert (request.WhichOneof("of"), request.replicas) == ("namespace", 2)
+
+
 @pytest.mark.parametrize(
     ("options", "time_ms", "size", "waits"),
     [

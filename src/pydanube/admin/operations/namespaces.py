@@ -52,6 +52,12 @@ class NamespaceOperations:
         await self._connection.set_message_ttl(ttl_ms, namespace=name)
         return await self.policies(name)
 
+    async def set_replicas(self, namespace: str, replicas: int) -> NamespacePolicies:
+        """Say in how many journals messages of a namespace's topics are; 0 is as configured."""
+        name = check_namespace_name(namespace)
+        await self._connection.set_replicas(replicas, namespace=name)
+        return await self.policies(name)
+
     async def retention(self, namespace: str) -> RetentionInForce:
         """Tell how long the history of a namespace's topics stays."""
         return await self._connection.retention(namespace=check_namespace_name(namespace))

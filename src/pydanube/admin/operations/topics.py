@@ -83,6 +83,11 @@ class TopicOperations:
         await self._connection.set_message_ttl(ttl_ms, topic=check_topic_name(topic))
         return TopicChange(topic=topic, change="changed")
 
+    async def set_replicas(self, topic: str, replicas: int | None) -> TopicChange:
+        """Say in how many journals messages are: 0 as configured, None as the namespace says."""
+        await self._connection.set_replicas(replicas, topic=check_topic_name(topic))
+        return TopicChange(topic=topic, change="changed")
+
     async def retention(self, topic: str) -> RetentionInForce:
         """Tell how long the history of a topic stays."""
         return await self._connection.retention(topic=check_topic_name(topic))

@@ -31,6 +31,7 @@ class ControlServicer:
         serve(table, services.SET_MESSAGE_TTL, self.set_message_ttl)
         serve(table, services.SET_RETENTION, self.set_retention)
         serve(table, services.GET_RETENTION, self.get_retention)
+        serve(table, services.SET_REPLICAS, self.set_replicas)
 
     async def seek(self, request: own.SeekRequest, call: Call) -> own.SeekResponse:
         """Move a subscription of a topic, or of all its partitions."""
@@ -81,6 +82,20 @@ class ControlServicer:
             case _:
                 raise InvalidRequest("the request names neither a topic nor a namespace")
         return own.SetMessageTtlResponse()
+
+    async def set_replicas(
+        self, request: own.SetReplicasRequest, call: Call
+    ) -> own.SetReplicasResponse:
+        """Say in how many journals messages are."""
+        replicas = request.replicas if request.HasField("replicas") else None
+        match request.WhichOneof("of"):
+            case "topic":
+                await self._registration.set_replicas(request.topic, replicas)
+            case "namespace":
+                await self._topics.set_namespace_replicas(request.namespace, replicas or None)
+            case _:
+                raise InvalidRequest("the request names neither a topic nor a namespace")
+        return own.SetReplicasResponse()
 
     async def set_retention(
         self, request: own.SetRetentionRequest, call: Call

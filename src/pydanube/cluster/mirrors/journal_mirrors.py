@@ -77,6 +77,10 @@ class JournalMirrors(Mirrors):
         return self._topics.values()
 
     @override
+    def wanted(self, topic: str) -> int:
+        return self._sets.wanted(topic)
+
+    @override
     async def replicate(
         self,
         log: TopicLog,
@@ -170,6 +174,8 @@ class JournalMirrors(Mirrors):
         known: set[TopicId] = set()
         while True:
             await self._clock.sleep(FOLLOW_SECONDS)
+            for replicated in list(self._topics.values()):
+                replicated.want(self._sets.wanted(replicated.topic))
             for topic_id in self._storage.mirrors.topics():
                 name = self._sets.name_of(topic_id)
                 if name is not None:

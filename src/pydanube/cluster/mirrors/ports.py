@@ -20,6 +20,9 @@ class ReplicaSets(Protocol):
     def address_of(self, broker: BrokerId) -> str | None:
         """Return where a broker answers other brokers, host:port; None while it is not there."""
 
+    def wanted(self, topic: str) -> int:
+        """Return how many journals shall hold a topic's messages, the owner's included."""
+
     def candidates(self, topic: str, excluded: Collection[BrokerId]) -> Sequence[BrokerId]:
         """Return the brokers that could keep a copy of a topic, the best one first."""
 
@@ -88,6 +91,9 @@ class Mirrors(Protocol):
 
     def add_to(self, table: HandlerTable) -> None:
         """Serve other brokers on the table of the Raft port."""
+
+    def wanted(self, topic: str) -> int:
+        """Return how many journals shall hold a topic's messages, the owner's included."""
 
     async def replicate(
         self,

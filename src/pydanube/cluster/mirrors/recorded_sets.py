@@ -11,6 +11,8 @@ from pydanube.errors import Conflict
 from pydanube.metadata import keys
 from pydanube.metadata.store import Expect, MetadataStore, Put
 from pydanube.model.ids import BrokerId, TopicId
+from pydanube.model.names import namespace_of
+from pydanube.model.policies import REPLICAS_MAX
 from pydanube.storage.errors import Fenced
 from pydanube.topics.catalog import Catalog
 
@@ -19,18 +21,36 @@ class RecordedSets(ReplicaSets):
     """Answers from the directory, and records sets in the store as the owner `me`."""
 
     def __init__(
-        self, store: MetadataStore, directory: Directory, catalog: Catalog, me: BrokerId
+        self,
+        store: MetadataStore,
+        directory: Directory,
+        catalog: Catalog,
+        me: BrokerId,
+        *,
+        replicas: int,
+        replicas_max: int = REPLICAS_MAX,
     ) -> None:
         self._store = store
         self._directory = directory
         self._catalog = catalog
         self._me = me
+        self._replicas = replicas
+        self._replicas_max = replicas_max
         self._names: dict[TopicId, str] = {}
 
     @override
     def address_of(self, broker: BrokerId) -> str | None:
         record = self._directory.record_of(broker)
         return (record.raft_address or None) if record is not None else None
+
+    @override
+    def wanted(self, topic: str) -> int:
+        """Return what the topic says, else its namespace, else the configuration."""
+        record = self._catalog.topic(topic)
+        own = record.replicas if record is not None else None
+        if own is None:
+            own = self._catalog.topic_policies(topic, namespace_of(topic)).replicas
+        return min(own or self._replicas, self._replicas_max)
 
     @override
     def candidates(self, topic: str, excluded: Collection[BrokerId]) -> Sequence[BrokerId]:

@@ -4,8 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from pydanube.model.policies import REPLICAS_MAX
+
 MIB = 1024 * 1024
-REPLICAS_MAX = 7
 
 
 Replicas = Annotated[int, Meta(ge=1, le=REPLICAS_MAX)]

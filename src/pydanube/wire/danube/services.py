@@ -278,6 +278,7 @@ SET_MESSAGE_TTL = Method(
 SET_RETENTION = Method(
     TOPIC_CONTROL, "SetRetention", own.SetRetentionRequest, own.RetentionResponse
 )
+SET_REPLICAS = Method(TOPIC_CONTROL, "SetReplicas", own.SetReplicasRequest, own.SetReplicasResponse)
 GET_RETENTION = Method(
     TOPIC_CONTROL, "GetRetention", own.GetRetentionRequest, own.RetentionResponse
 )

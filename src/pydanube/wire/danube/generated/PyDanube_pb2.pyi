@@ -203,6 +203,56 @@ class UnsubscribeResponse(_message.Message):
 Global___UnsubscribeResponse: _TypeAlias = UnsubscribeResponse  # noqa: Y015
 
 @_typing.final
+class SetReplicasRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """A topic, or a partitioned one with all its partitions."""
+    namespace: _builtins.str
+    """For all topics of a namespace that have no number of their own."""
+    replicas: _builtins.int
+    """0: as the broker's configuration says. Absent: a topic has what its namespace has."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        replicas: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_replicas", b"_replicas", "namespace", b"namespace", "of", b"of", "replicas", b"replicas", "topic", b"topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_replicas", b"_replicas", "namespace", b"namespace", "of", b"of", "replicas", b"replicas", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__replicas: _TypeAlias = _typing.Literal["replicas"]  # noqa: Y015
+    _WhichOneofArgType__replicas: _TypeAlias = _typing.Literal["_replicas", b"_replicas"]  # noqa: Y015
+    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["topic", "namespace"]  # noqa: Y015
+    _WhichOneofArgType_of: _TypeAlias = _typing.Literal["of", b"of"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replicas) -> _WhichOneofReturnType__replicas | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_of) -> _WhichOneofReturnType_of | None: ...
+
+Global___SetReplicasRequest: _TypeAlias = SetReplicasRequest  # noqa: Y015
+
+@_typing.final
+class SetReplicasResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetReplicasResponse: _TypeAlias = SetReplicasResponse  # noqa: Y015
+
+@_typing.final
 class SetMessageTtlRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
