@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -9,17 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from pydanube.broker.config import EtcdConfig
+from pydanube.broker.etcd_metadata import etcd_connect
 from pydanube.errors import Conflict, Corruption, DanubeError, InvalidRequest, NotFound, Unavailable
 from pydanube.metadata.commands import MIB
 from pydanube.metadata.etcd_layout import EtcdLayout
 from pydanube.metadata.etcd_store import EtcdMetadataStore
 from pydanube.metadata.store import Change, Expect, Put
 from pydanube.runtime.clock import SystemClock
+from pydanube.runtime.machine import this_machine
 from pydanube.wire.danube.generated import Etcd_pb2 as etcd
 from pydanube.wire.etcd.client import EtcdClient
 from pydanube.wire.http2.channel import Http2Channel
 from tests.support.broker_process import free_ports
-from tests.support.etcd_server import EtcdServer, shared_etcd
+from tests.support.certificates import Authority
+from tests.support.etcd_server import EtcdServer, EtcdTls, shared_etcd
 from tests.support.tcp_proxy import TcpProxy
 
 PATIENCE = 30.0
@@ -334,3 +339,29 @@ async def test_a_frozen_server_delays_and_loses_nothing(server: EtcdServer, pref
 def test_a_malformed_prefix_is_refused(prefix: str) -> None:
     with pytest.raises(InvalidRequest, match="prefix in etcd"):
         EtcdLayout(prefix)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+async def test_an_etcd_that_wants_certificates_is_shown_one(tmp_path: Path, prefix: str) -> None:
+    authority = Authority(tmp_path, "authority")
+    certificate, key = authority.sign("etcd")
+    server = EtcdServer(tmp_path / "etcd", EtcdTls(certificate, key, authority.certificate))
+    server.start()
+    shown = dict(zip(("cert_file", "key_file"), map(str, authority.sign("broker")), strict=True))
+    trusted = str(authority.certificate)
+    try:
+        config = EtcdConfig(endpoints=(server.url,), ca_file=trusted, **shown)
+        client = EtcdClient(config.endpoints, etcd_connect(config, this_machine()))
+        layout = EtcdLayout(prefix)
+        store = await EtcdMetadataStore.open(client, SystemClock(), layout, identity=b"x")
+        await store.put("/a", b"1")
+        assert store.get("/a") is not None
+        await store.close()
+        without = EtcdConfig(endpoints=(server.url,), ca_file=trusted)
+        client = EtcdClient(without.endpoints, etcd_connect(without, this_machine()))
+        with pytest.raises(Unavailable, match="certificate"):
+            await EtcdMetadataStore.open(
+                client, SystemClock(), layout, identity=b"x", open_seconds=0.0
+            )
+    finally:
+        server.kill()

@@ -3,10 +3,12 @@
 import atexit
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
 import urllib.request
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -17,10 +19,32 @@ from tests.support.broker_process import free_ports
 READY_SECONDS_MAX = 60.0
 
 
+@dataclass
+class EtcdTls:
+    """What a server shows, and whose clients it lets in."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+    @property
+    def flags(self) -> list[str]:
+        return [
+            *("--cert-file", str(self.certificate), "--key-file", str(self.key)),
+            *("--trusted-ca-file", str(self.authority), "--client-cert-auth"),
+        ]
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.authority))
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+
 class EtcdServer:
     """One server that is alone; it may be killed and started again on the same files and ports."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tls: "EtcdTls | None" = None) -> None:
         program = shutil.which("etcd")
         if program is None:
             pytest.skip("etcd is not installed")
@@ -28,11 +52,13 @@ class EtcdServer:
         self._directory = directory
         self._directory.mkdir(parents=True, exist_ok=True)
         self._ports = free_ports(2)
+        self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._ports[0]}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self._ports[0]}"
 
     @property
     def pid(self) -> int:
@@ -52,6 +78,7 @@ class EtcdServer:
                     # So that a lease may live for as little as a second.
                     *("--heartbeat-interval", "50", "--election-timeout", "500"),
                     *("--max-txn-ops", "2048", "--max-request-bytes", "33554432"),
+                    *(self._tls.flags if self._tls is not None else ()),
                 ],
                 stdout=log,
                 stderr=log,
@@ -66,7 +93,9 @@ class EtcdServer:
 
     def _is_healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=2) as answer:
+            context = self._tls.context if self._tls is not None else None
+            health = f"{self.url}/health"
+            with urllib.request.urlopen(health, timeout=2, context=context) as answer:
                 return b"true" in answer.read()
         except OSError:
             return False
