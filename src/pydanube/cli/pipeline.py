@@ -13,7 +13,7 @@ from pydanube.cli.options import DEFAULT_SERVICE_ADDR, output_option
 if TYPE_CHECKING:
     from pydanube.pipelines.definitions import PipelineDefinition, Scalar
     from pydanube.pipelines.documents import Places
-    from pydanube.pipelines.reports import FlowStatus, PipelinePlan
+    from pydanube.pipelines.reports import FlowStatus
 
 _CHECKPOINTS = "DANUBE_PIPELINE_CHECKPOINTS"
 
@@ -66,7 +66,7 @@ def plan(definition: "PipelineDefinition", output: str) -> None:
 
         show(found, output)
     else:
-        _show_plan(found)
+        click.echo(found.text())
     if found.is_refused:
         raise click.exceptions.Exit(5)
 
@@ -295,18 +295,3 @@ def _parameter(text: str) -> "tuple[str, Scalar]":
     if not equals:
         raise click.UsageError(f"--param {text}: write it as NAME=VALUE")
     return name, value
-
-
-def _show_plan(plan: "PipelinePlan") -> None:
-    for flow in plan.flows:
-        click.echo(f"{plan.pipeline}/{flow.flow} → {flow.target}")
-        click.echo(f"  reads       {'; '.join(flow.sources)}")
-        click.echo(f"  guarantee   {flow.guarantee}: {flow.reason}")
-        click.echo(f"  state       {'kept in the checkpoint' if flow.stateful else 'none'}")
-        click.echo(f"  checkpoint  {flow.checkpoint}")
-        for each in flow.waiting:
-            places = ", ".join(f"{topic} {offset}" for topic, offset in each.start.items())
-            click.echo(f"  starts      {each.source}: {places}")
-            click.echo(f"  waiting     {each.source}: {each.rows:,} rows, {each.bytes:,} bytes")
-        for refusal in flow.refusals:
-            click.echo(f"  REFUSED     {refusal}")

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pydanube.pipelines")
 
 STOP_SECONDS_MAX = 30.0
+_ENDS_NAMED_MAX = 5
 
 
 class FlowPlanning(Struct, frozen=True, kw_only=True):
@@ -346,11 +347,7 @@ class FlowRun:
     def _failed(self, error: Exception) -> None:
         self._query = None
         self._raised = None
-        words = words_of(error)
-        reached = self.status.batch
-        self.status.error = (
-            f"{self.flow.name} failed after batch {'-' if reached is None else reached}: {words}"
-        )
+        self.status.error = f"{self.flow.name} failed {self._place()}: {words_of(error)}"
         hopeless = _is_hopeless(error)
         if hopeless or self._failures >= self._definition.on_failure.restarts:
             self._end("FAILED")
@@ -362,6 +359,24 @@ class FlowRun:
         self._start_at_ms = self._clock.monotonic_ms() + self._pause_ms
         longest = read_duration_ms(self._definition.on_failure.max_backoff)
         self._pause_ms = min(self._pause_ms * 2, longest)
+
+    def _place(self) -> str:
+        """Say which batch was under way, and how far it was to go."""
+        last = self._files.last_batch()
+        batch = 0 if last is None else last + 1
+        lines = self._files.offsets_of(batch)
+        if not lines:
+            return f"before batch {batch}"
+        ends = [
+            f"{topic} {offset}"
+            for line in lines
+            for topic, offset in read_offset(json.loads(line)).next.items()
+        ]
+        more = f" and {len(ends) - _ENDS_NAMED_MAX} more" if len(ends) > _ENDS_NAMED_MAX else ""
+        return (
+            f"in batch {batch}, which ends before {', '.join(ends[:_ENDS_NAMED_MAX])}{more}, and "
+            "is repeated at the next start"
+        )
 
     def _end(self, state: Literal["STOPPED", "DONE", "FAILED"]) -> None:
         self.status.state = state

@@ -1,6 +1,6 @@
 """What runs, plans and status say about flows, and how a progress line reads. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -115,3 +115,25 @@ class PipelinePlan(Struct, frozen=True, kw_only=True):
     def is_refused(self) -> bool:
         """Whether `run` would refuse a flow."""
         return any(flow.refusals for flow in self.flows)
+
+    def text(self) -> str:
+        """Return the plan for people."""
+        return "\n".join(line for flow in self.flows for line in _lines(self.pipeline, flow))
+
+    def show(self) -> None:
+        """Print the plan."""
+        print(self.text())  # noqa: T201  It is what one asks it for.
+
+
+def _lines(pipeline: str, flow: FlowPlan) -> Iterator[str]:
+    yield f"{pipeline}/{flow.flow} → {flow.target}"
+    yield f"  reads       {'; '.join(flow.sources)}"
+    yield f"  guarantee   {flow.guarantee}: {flow.reason}"
+    yield f"  state       {'kept in the checkpoint' if flow.stateful else 'none'}"
+    yield f"  checkpoint  {flow.checkpoint}"
+    for each in flow.waiting:
+        places = ", ".join(f"{topic} {offset}" for topic, offset in each.start.items())
+        yield f"  starts      {each.source}: {places}"
+        yield f"  waiting     {each.source}: {each.rows:,} rows, {each.bytes:,} bytes"
+    for refusal in flow.refusals:
+        yield f"  REFUSED     {refusal}"

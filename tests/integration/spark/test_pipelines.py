@@ -167,6 +167,7 @@ class TestExpectations:
         (status,) = PipelineRun(definition, spark).run()
         assert status.state == "FAILED"
         assert "1 rows break the expectation small" in status.error
+        assert f"failed in batch 0, which ends before {topic} 100, and is rep" in status.error
         assert not (tmp_path / "lake").exists()
         assert ExpectationFailed.code
 
