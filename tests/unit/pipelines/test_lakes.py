@@ -144,6 +144,20 @@ class TestColumns:
         assert held(table) == [1]
         assert sorted(tmp_path.rglob("*.parquet")) == files
 
+    def test_files_that_no_commit_can_name_are_removed(self, tmp_path, monkeypatch):
+        table = iceberg(tmp_path)
+        table.write(rows(1), batch(0))
+        files = sorted(tmp_path.rglob("*.parquet"))
+
+        def refuse(*_):
+            assert sorted(tmp_path.rglob("*.parquet")) != files
+            raise ValueError("no such field")
+
+        monkeypatch.setattr(iceberg_tables, "_add", refuse)
+        with pytest.raises(FlowRefused, match="no such field"):
+            table.write(rows(2), batch(1))
+        assert sorted(tmp_path.rglob("*.parquet")) == files
+
     def test_a_table_is_cut_by_day_and_column(self, tmp_path):
         table = iceberg(tmp_path)
         day = 86_400_000_000
@@ -178,6 +192,24 @@ class TestRaces:
         monkeypatch.setattr(iceberg_tables, "happens", happens)
         assert held(table) == [1, 2, 11, 12]
         assert table.last_batch("p/lake").number == 1
+
+    def test_a_batch_without_rows_is_outrun_like_any_other(self, tmp_path, monkeypatch):
+        table, other = iceberg(tmp_path), iceberg(tmp_path)
+        table.write(rows(1), batch(0))
+        happens, outcomes = iceberg_tables.happens, []
+
+        def outrun(changing):
+            if not outcomes:
+                monkeypatch.setattr(iceberg_tables, "happens", happens)
+                other.write(rows(2), batch(0, flow="p/other"))
+                monkeypatch.setattr(iceberg_tables, "happens", outrun)
+            outcomes.append(happens(changing))
+            return outcomes[-1]
+
+        monkeypatch.setattr(iceberg_tables, "happens", outrun)
+        table.write(rows(), batch(1))
+        assert outcomes == [False, True]
+        assert held(table) == [1, 2]
 
     @pytest.mark.parametrize("happened", [True, False])
     def test_a_commit_whose_answer_is_lost_is_looked_for(self, tmp_path, monkeypatch, happened):
