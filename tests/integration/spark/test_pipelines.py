@@ -383,7 +383,9 @@ class TestReplay:
     def test_dead_letters_get_another_try_once(self, spark, topics, topic, text, tmp_path, dead):
         topics.publish(topic, range(100))
         told = text.replace(f"topic: {topic}-dlq", dead.replace("TOPIC", topic))
-        file = written(told, LAKE, tmp_path)
+        # Two flows reject the same rows.
+        sinks = f"{LAKE}\n  - {{name: other, from: valid, format: noop}}"
+        file = written(told, sinks, tmp_path)
         run(spark, file)
         check_exact(lake_rows(tmp_path), [n for n in range(100) if not is_dead(n)])
         milder = file.replace("n % 10 <> 3", "n >= 0")
