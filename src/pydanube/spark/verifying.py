@@ -5,6 +5,7 @@ of row groups on the way; what comes out is counted in blocks of offsets, so tha
 is found as the exact range it is.
 """
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -115,8 +116,6 @@ def _partition(
 def _rows(
     spark: "SparkSession", options: Mapping[str, str], found: ReadRange, name: str
 ) -> "DataFrame":
-    import json
-
     starts = {each: end for each, (_, end) in found.bounds.items()}
     starts[name] = found.bounds[name][0]
     ends = {each: end for each, (_, end) in found.bounds.items()}
@@ -124,10 +123,9 @@ def _rows(
         **{key: text for key, text in options.items() if "Timestamp" not in key},
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
-        "columns": "partition,offset,payload",
     }
+    fixed.pop("columns", None)  # All of them are read, so that every page's checksum is checked.
     frame = spark.read.format("danube").options(**fixed).load()
-    # The payload is looked at, so that its pages are read and their checksums checked.
     return frame.where(f"partition = {Place.of(name).partition}").selectExpr(
         "offset", "octet_length(payload) AS size"
     )

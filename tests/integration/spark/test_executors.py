@@ -19,7 +19,6 @@ ROWS = 1500
 SOURCE, PARTITIONED = "/default/struck", "/default/struck-parts"
 
 SCENARIOS: dict[str, dict[str, Any]] = {
-    "read_worker": {"where": "read", "strike": "worker", "source": SOURCE},
     "read_executor": {
         "where": "read",
         "strike": "executor",
@@ -27,7 +26,6 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "access": "direct",
     },
     "write_worker": {"where": "write", "strike": "worker", "source": SOURCE},
-    "write_executor": {"where": "write", "strike": "executor", "source": SOURCE},
     "write_twin": {"where": "write", "strike": "twin", "source": SOURCE},
     "stream_read_executor": {
         "where": "read",
@@ -43,7 +41,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "stream_write_twin": {"where": "write", "strike": "twin", "source": SOURCE, "stream": True},
 }
-READS = ("read_worker", "read_executor")
+READS = ("read_executor",)
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +82,7 @@ def test_what_a_dead_task_has_read_is_read_again_and_counted_once(struck: Path, 
     rows = json.loads((struck / f"{name}.rows").read_text())
     places = {(row["topic"], row["partition"], row["offset"]) for row in rows}
     assert len(rows) == len(places) == ROWS
-    partitions = 2 if name == "read_executor" else 1
-    expected = {(p, offset) for p in range(partitions) for offset in range(ROWS // partitions)}
+    expected = {(partition, offset) for partition in range(2) for offset in range(ROWS // 2)}
     assert {(partition, offset) for _, partition, offset in places} == expected
 
 

@@ -26,11 +26,10 @@ print("pushdown", spark.conf.get("spark.sql.python.filterPushdown.enabled"))
 """
 
 
-def run(*arguments: str, text: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [PROGRAM, *arguments],
         env={**os.environ, **environment},
-        input=text,
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
@@ -78,12 +77,6 @@ def test_programs_are_submitted_with_the_right_settings(broker, topics, topic, t
     done = run("spark", "submit", *quiet, str(job), broker.url, topic)
     assert "counted 70 UTC" in done.stdout
     assert "pushdown true" in done.stdout
-
-
-def test_the_shell_opens_with_the_right_settings(topic):
-    lines = 'print("zone", spark.conf.get("spark.sql.session.timeZone"))\nexit()\n'
-    done = run("spark", "shell", "--conf", "spark.ui.enabled=false", text=lines)
-    assert "zone UTC" in done.stdout
 
 
 def test_the_doctor_tells_what_is_well_and_what_is_not(broker):

@@ -156,41 +156,52 @@ class Chunker:
         self._rows_max = rows_max
         self._bytes_max = bytes_max
         self._waiting: pa.RecordBatch | None = None
+        self._weights = pa.array([], pa.int64())
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows; yield the chunks that are complete now."""
-        if self._waiting is not None:
-            # What waits is completed first, so that only as much is copied as it lacks.
-            short = min(self._rows_max - self._waiting.num_rows, rows.num_rows)
-            begun = pa.concat_batches([self._waiting, rows.slice(0, short)])
-            self._waiting = None
-            rows = rows.slice(short)
-            yield from self._cut(begun)
-            if self._waiting is not None and rows.num_rows:
-                rows = pa.concat_batches([self._waiting, rows])
-                self._waiting = None
-        if rows.num_rows:
-            yield from self._cut(rows)
-
-    def _cut(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        weights = pc.cumulative_sum(row_weights(rows))
+        both = _Joined(self._waiting, rows)
+        weights = pa.concat_arrays([self._weights, row_weights(rows)])
+        sums = pc.cumulative_sum(weights)
         first, before = 0, 0
-        while first < rows.num_rows:
+        while first < both.num_rows:
             limit = before + self._bytes_max
-            over = pc.index(pc.greater(weights.slice(first), limit), True).as_py()
+            over = pc.index(pc.greater(sums.slice(first), limit), True).as_py()
             full = self._rows_max if over < 0 else min(self._rows_max, max(over, 1))
-            if over < 0 and first + self._rows_max > rows.num_rows:
-                self._waiting = rows.slice(first)
-                return
-            count = min(full, rows.num_rows - first)
-            yield rows.slice(first, count)
+            if over < 0 and first + self._rows_max > both.num_rows:
+                break
+            count = min(full, both.num_rows - first)
+            yield both.slice(first, count)
             first += count
-            before = weights[first - 1].as_py()
+            before = sums[first - 1].as_py()
+        left = both.num_rows - first
+        self._waiting = both.slice(first, left) if left else None
+        self._weights = weights.slice(first)
 
     def rest(self) -> pa.RecordBatch | None:
         """Return the last, incomplete chunk."""
         rows, self._waiting = self._waiting, None
+        self._weights = pa.array([], pa.int64())
         return rows
+
+
+class _Joined:
+    """Rows behind those that wait; what lies in both is copied, the rest is not."""
+
+    def __init__(self, waiting: pa.RecordBatch | None, rows: pa.RecordBatch) -> None:
+        self._waiting = rows.slice(0, 0) if waiting is None else waiting
+        self._rows = rows
+        self.num_rows = self._waiting.num_rows + rows.num_rows
+
+    def slice(self, first: int, count: int) -> pa.RecordBatch:
+        """Return some of the rows."""
+        held = self._waiting.num_rows
+        if first >= held:
+            return self._rows.slice(first - held, count)
+        if first + count <= held:
+            return self._waiting.slice(first, count)
+        begun = self._waiting.slice(first)
+        return pa.concat_batches([begun, self._rows.slice(0, first + count - held)])
 
 
 def sort_rows(rows: pa.Table) -> pa.Table:
