@@ -7,7 +7,7 @@ tells it, and only its mirrors keep it from acknowledging.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -72,8 +72,8 @@ class Plan:
     replicas: int = 2
     seconds: float = 8.0
     faults: Faults = field(default_factory=Faults)
-    alter: Callable[["Node"], None] | None = None
-    """Plants a bug in a node when it starts."""
+    news_seconds: float = 0.6
+    """So long an owner may go on that has been replaced."""
 
 
 class _Sets(ReplicaSets):
@@ -195,8 +195,6 @@ class Node:
             settings=SETTINGS,
         )
         self.storage, self.mirrors = storage, mirrors
-        if world.plan.alter is not None:
-            world.plan.alter(self)
         self._opener = Opening(
             store=world.store,
             catalog=Catalog(world.store),
@@ -233,7 +231,7 @@ class Node:
                 elif serving is None and epoch and topic not in self.opening:
                     self.opening.add(topic)
                     self._tasks.start(self._open(topic, epoch), f"open {topic}")
-            await self.clock.sleep(self.world.random.uniform(0.01, 0.6))
+            await self.clock.sleep(self.world.random.uniform(0.01, self.world.plan.news_seconds))
 
     async def _let_go(self, topic: str) -> None:
         assert self.storage is not None
