@@ -2,12 +2,14 @@
 
 from msgspec import Struct
 
+from pydanube.balance.settings import rebalance_settings
 from pydanube.broker.addresses import AdvertisedUrls
 from pydanube.broker.clustering import Circumstances, Clustering
 from pydanube.broker.config import BrokerConfig
 from pydanube.broker.dead_letters import LocalDeadLetters
 from pydanube.broker.forwarding import Forwarding
 from pydanube.broker.gate import Gate
+from pydanube.broker.load import LoadCounter
 from pydanube.broker.metadata import BrokerStore, OpenMetadata, Peers, open_metadata
 from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer, ThisBroker
@@ -21,6 +23,7 @@ from pydanube.broker.servicers.producer import ProducerServicer
 from pydanube.broker.servicers.schema_registry import SchemaRegistryServicer
 from pydanube.broker.servicers.storage import StorageServicer
 from pydanube.broker.servicers.topic_admin import TopicAdminServicer
+from pydanube.cluster.balancing import BalanceSettings
 from pydanube.cluster.membership import LeaseTerms
 from pydanube.cluster.records import BrokerRecord
 from pydanube.errors import DanubeError, Unavailable
@@ -229,7 +232,8 @@ class Broker:
             await topics.restore()
             registration.restore()
         else:
-            await clustering.join(topics, registration)
+            count = LoadCounter(topics, self._metrics, clock, self._machine.usage)
+            await clustering.join(topics, registration, count)
         storage.start_upkeep()
         self._metrics.broker = str(metadata.broker)
         self._metrics.read_from(
@@ -282,6 +286,10 @@ class Broker:
                 connect=self._peers.connect,
                 randomness=self._machine.randomness,
                 mirrors=config.mirrors,
+                balance=BalanceSettings(
+                    report_seconds=config.load_manager.load_report_interval_seconds,
+                    rebalance=rebalance_settings(config.load_manager),
+                ),
                 table=self._peer_table,
             )
         )

@@ -1,11 +1,11 @@
 """A broker's part in its cluster: all of the cluster room, put together."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
+from pydanube.cluster.balancing import BalanceSettings, Balancing, Count
 from pydanube.cluster.directory import Directory
 from pydanube.cluster.leader import Leader, Leadership
 from pydanube.cluster.membership import LeaseTerms, Membership
@@ -33,6 +33,7 @@ from pydanube.wire.calls import HandlerTable
 
 SHUTDOWN = "shutdown"
 REPLICAS_DEFAULT = 2
+FIRST_REPORT_SECONDS = 1.0
 
 _log = get_logger(__name__)
 
@@ -54,6 +55,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     connect: Connect
     randomness: Randomness
     mirrors: MirrorSettings
+    balance: BalanceSettings
     table: HandlerTable
     """What is served to other brokers."""
 
@@ -72,8 +74,9 @@ class Clustering:
         self._mirrors: JournalMirrors | None = None
         self._ownership: Ownership | None = None
         self.leader: Leader | None = None
+        self.balancing: Balancing | None = None
 
-    async def join(self, topics: TopicManager, registration: Registration) -> None:
+    async def join(self, topics: TopicManager, registration: Registration, count: Count) -> None:
         """Become a member, and begin to serve what the cluster gives to this broker."""
         given = self._given
         self._sets = RecordedSets(
@@ -131,7 +134,19 @@ class Clustering:
             choose=self.choose,
             moves_reliable=given.moves_reliable,
         )
+        self.balancing = Balancing(
+            store=given.store,
+            directory=self.directory,
+            membership=self.membership,
+            leader=self.leader,
+            clock=given.clock,
+            count=count,
+            settings=given.balance,
+            first_report_seconds=FIRST_REPORT_SECONDS,
+        )
         topics.placement = self._ownership
+        given.tasks.start(self.balancing.report(), "load reports")
+        given.tasks.start(self.balancing.rebalance(), "rebalancing")
         given.tasks.start(self._ownership.run(), "ownership of topics")
         given.tasks.start(self.leader.run(), "duties of the leader")
 
@@ -144,9 +159,9 @@ class Clustering:
             await self._given.store.put(key, encode(BrokerState(mode="active", reason="boot")))
 
     def choose(self, topic: str, brokers: Sequence[BrokerId]) -> BrokerId:
-        """Return the broker with the fewest topics."""
-        count = Counter(owner.broker for owner in self.directory.view.owners.values())
-        return min(brokers, key=lambda broker: (count[broker], broker))
+        """Return which of several living brokers takes a topic."""
+        assert self.balancing is not None, "nothing is placed before this broker has joined"
+        return self.balancing.choose(topic, brokers)
 
     def _members_for(self, topic: str, record: TopicRecord) -> tuple[BrokerId, ...]:
         me = self._given.broker

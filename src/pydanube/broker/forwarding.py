@@ -17,6 +17,8 @@ from pydanube.wire.danube import services
 from pydanube.wire.danube.services import Method
 
 FORWARD_SECONDS = 10.0
+LEADER_SECONDS = 300.0
+"""What the leader does may take its time: it moves topics."""
 FORWARDED = "x-danube-forwarded"
 """A call that came this way goes no further, whatever its receiver believes."""
 
@@ -38,6 +40,8 @@ _TOPIC_FIELDS: tuple[tuple[Method[Any, Any], str], ...] = (
     (services.UPDATE_TOPIC_VALIDATION_POLICY, "topic_name"),
     (services.GET_TOPIC_SCHEMA_CONFIG, "topic_name"),
 )
+
+_TO_LEADER: tuple[Method[Any, Any], ...] = (services.TRIGGER_REBALANCE,)
 
 Connect = Callable[[str], Channel]
 """Makes a channel to an address, host:port."""
@@ -61,6 +65,10 @@ class Forwarding:
             handler = table.unary.get(method.path)
             if handler is not None:
                 table.unary[method.path] = self._forwarding(method, field, handler)
+        for method in _TO_LEADER:
+            handler = table.unary.get(method.path)
+            if handler is not None:
+                table.unary[method.path] = self._to_leader(method, handler)
 
     async def close(self) -> None:
         """Release all connections."""
@@ -92,6 +100,17 @@ class Forwarding:
 
         return serve
 
+    def _to_leader(self, method: Method[Any, Any], here: UnaryHandler) -> UnaryHandler:
+        async def serve(request: bytes, call: Call) -> bytes:
+            leader = self._directory.view.leader
+            record = self._directory.record_of(leader) if leader is not None else None
+            if FORWARDED in call.metadata or record is None or leader == self._me:
+                return await here(request, call)
+            address = urlsplit(record.admin_url).netloc
+            return await self._ask(address, method, request, LEADER_SECONDS)
+
+        return serve
+
     def _places(self, topic: str) -> dict[str, str | None]:
         """Return each physical topic meant, with the address of its owner; None: this broker."""
         try:
@@ -107,7 +126,13 @@ class Forwarding:
         record = self._directory.record_of(owner)
         return urlsplit(record.admin_url).netloc if record is not None else None
 
-    async def _ask(self, address: str, method: Method[Any, Any], request: bytes) -> bytes:
+    async def _ask(
+        self,
+        address: str,
+        method: Method[Any, Any],
+        request: bytes,
+        seconds_max: float = FORWARD_SECONDS,
+    ) -> bytes:
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = self._connect(address)
@@ -115,5 +140,5 @@ class Forwarding:
             method.path,
             request,
             metadata={FORWARDED: "1"},
-            timeout_seconds=FORWARD_SECONDS,
+            timeout_seconds=seconds_max,
         )

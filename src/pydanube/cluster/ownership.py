@@ -257,7 +257,8 @@ class Ownership(Placement):
         _log.warning("topic let go: it may be another broker's", topic=name, epoch=served.epoch)
 
     def _close(self, topic: Topic) -> None:
-        topic.drain()
+        if topic.closing() is None:
+            topic.drain()
         topic.close(_moved(topic.name))
         self._topics.release(topic)
         self._registration.retire(topic)

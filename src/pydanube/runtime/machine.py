@@ -1,5 +1,7 @@
 """What a broker runs on: one bundle of the interfaces of this room."""
 
+import os
+
 from msgspec import Struct
 
 from pydanube.runtime.clock import Clock, SystemClock
@@ -8,6 +10,7 @@ from pydanube.runtime.network import Network
 from pydanube.runtime.randomness import Randomness, SystemRandomness
 from pydanube.runtime.system_files import SystemFiles
 from pydanube.runtime.system_network import SystemNetwork
+from pydanube.runtime.usage import UsageSampler, system_usage
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -17,12 +20,16 @@ class Machine(Struct, frozen=True, kw_only=True):
     files: Files
     network: Network
     randomness: Randomness
+    usage: UsageSampler | None = None
+    """How busy it is; a simulated one does not tell."""
 
 
 def this_machine() -> Machine:
     """Return the real thing."""
+    clock = SystemClock()
     return Machine(
-        clock=SystemClock(),
+        usage=system_usage(clock, os.environ),
+        clock=clock,
         files=SystemFiles(),
         network=SystemNetwork(),
         randomness=SystemRandomness(),

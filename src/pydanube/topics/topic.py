@@ -86,6 +86,8 @@ class Topic:
         self.subscriptions: dict[str, Subscription] = {}
         self.leases = CursorLeases(context.clock)
         self.log: TopicLog | None = None
+        self.served_since_ms = context.clock.now_ms()
+        """Since when this broker serves it, by the wall clock."""
         self._context = context
         self._state = TopicState.ACTIVE
         self._settings: dict[str, DispatchSettings] = {}

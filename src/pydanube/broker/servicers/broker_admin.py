@@ -2,8 +2,11 @@
 
 from msgspec import Struct
 
+from pydanube.balance.imbalance import Balance
+from pydanube.balance.scoring import Strategy
 from pydanube.broker.addresses import AdvertisedUrls
 from pydanube.broker.clustering import Clustering
+from pydanube.cluster.balancing import Balancing
 from pydanube.cluster.records import BrokerRecord
 from pydanube.errors import InvalidRequest, NotFound, NotSupported
 from pydanube.model.ids import BrokerId
@@ -14,6 +17,11 @@ from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.services import serve
 
 _ALONE = "needs a second broker, and this one stands alone"
+_STRATEGY_NAMES: dict[Strategy, str] = {
+    "fair": "Fair",
+    "balanced": "Balanced",
+    "weighted_load": "WeightedLoad",
+}
 PARALLEL_DEFAULT = 1
 TIMEOUT_SECONDS_DEFAULT = 60
 
@@ -116,7 +124,9 @@ class BrokerAdminServicer:
     async def balance(
         self, request: admin.ClusterBalanceRequest, call: Call
     ) -> admin.ClusterBalanceResponse:
-        """Describe a balance that cannot be lost."""
+        """Describe how even the load is; of one broker alone it always is."""
+        if self._cluster is not None and self._cluster.balancing is not None:
+            return _balance_message(self._cluster.balancing.balance())
         load = float(len(self._topics))
         info = admin.BrokerLoadInfo(
             broker_id=self._this.id, load=load, topic_count=len(self._topics)
@@ -133,8 +143,55 @@ class BrokerAdminServicer:
     async def rebalance(
         self, request: admin.RebalanceRequest, call: Call
     ) -> admin.RebalanceResponse:
-        """Say that there is nothing to move."""
+        """Move topics to a better balance, or say what would move."""
+        if self._cluster is not None and self._cluster.balancing is not None:
+            return await self._rebalance(self._cluster.balancing, request)
         return admin.RebalanceResponse(success=False, error_message=f"rebalancing {_ALONE}")
+
+    async def _rebalance(
+        self, balancing: Balancing, request: admin.RebalanceRequest
+    ) -> admin.RebalanceResponse:
+        moves_max = request.max_moves if request.HasField("max_moves") else None
+        decision = balancing.plan(moves_max)
+        if not decision.moves:
+            return admin.RebalanceResponse(success=False, error_message=decision.reason)
+        moves = decision.moves if request.dry_run else await balancing.rebalance_now(moves_max)
+        return admin.RebalanceResponse(
+            success=True,
+            moves_executed=0 if request.dry_run else len(moves),
+            proposed_moves=[
+                admin.ProposedMove(
+                    topic_name=move.topic,
+                    from_broker=move.source,
+                    to_broker=move.target,
+                    estimated_load=move.estimated_load,
+                    reason=move.reason,
+                )
+                for move in moves
+            ],
+        )
+
+
+def _balance_message(balance: Balance) -> admin.ClusterBalanceResponse:
+    return admin.ClusterBalanceResponse(
+        coefficient_of_variation=balance.coefficient_of_variation,
+        mean_load=balance.mean_load,
+        max_load=balance.max_load,
+        min_load=balance.min_load,
+        std_deviation=balance.std_deviation,
+        broker_count=balance.broker_count,
+        brokers=[
+            admin.BrokerLoadInfo(
+                broker_id=each.broker,
+                load=each.load,
+                topic_count=each.topic_count,
+                is_overloaded=each.is_overloaded,
+                is_underloaded=each.is_underloaded,
+            )
+            for each in balance.brokers
+        ],
+        assignment_strategy=_STRATEGY_NAMES[balance.strategy],
+    )
 
 
 def _info(
