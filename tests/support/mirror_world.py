@@ -101,7 +101,7 @@ class _Sets(ReplicaSets):
 
     @override
     async def record(self, topic: str, epoch: int, members: Sequence[BrokerId]) -> None:
-        await asyncio.sleep(self._world.random.uniform(0.001, 0.02))
+        await asyncio.sleep(self._world.random.uniform(0.001, self._world.record_seconds))
         if self._world.is_troubled and self._world.random.below(10) == 0:
             raise Unavailable("the metadata has no leader")
         if self._node.clock.alive:
@@ -118,6 +118,15 @@ class _Sets(ReplicaSets):
             )
         except Conflict as error:
             raise Fenced(str(error)) from error
+
+
+@dataclass
+class _Opened:
+    """As much of a topic as is needed to open it."""
+
+    name: str
+    record: TopicRecord
+    log: TopicLog
 
 
 @dataclass
@@ -248,17 +257,12 @@ class Node:
                 return
             log = self.storage.topic(record.id, topic, epoch=epoch)
             try:
-                replicated = await self.mirrors.replicate(
-                    log,
-                    topic=topic,
-                    epoch=epoch,
-                    replicas=self.world.plan.replicas,
-                    members=self._members(),
-                    subscriptions=[SubscriptionId(record.id)],
-                )
+                replicated = await self._opener.replicate(_Opened(topic, record, log), epoch)  # type: ignore[arg-type]
             except BaseException:
-                self.storage.let_go(record.id, forget=False)
+                if self.storage is not None:
+                    self.storage.let_go(record.id, forget=False)
                 raise
+            assert isinstance(replicated, ReplicatedTopic)
             self.serving[topic] = Serving(epoch, log, replicated)
             self.world.counts["opened"] += 1
         except DanubeError as error:
@@ -294,6 +298,7 @@ class MirrorWorld:
         self.records: dict[str, TopicRecord] = {}
         self.nodes: dict[BrokerId, Node] = {}
         self.is_troubled = True
+        self.record_seconds = 0.2
         self.last_refusal = ""
         self._sent = 0
         self._wiped: set[BrokerId] = set()
@@ -530,6 +535,7 @@ class MirrorWorld:
 
     async def _calm_down(self) -> None:
         self.is_troubled = False
+        self.record_seconds = 0.02
         self.network.heal()
         for node in self.nodes.values():
             node.disk.slow("sync", 0.0)

@@ -13,6 +13,7 @@ from pydanube.metadata.store import Expect, MetadataStore, Put
 from pydanube.model.ids import BrokerId, Offset, SubscriptionId
 from pydanube.model.progress import Progress
 from pydanube.observability.logging import get_logger
+from pydanube.storage.errors import Fenced
 from pydanube.storage.segments.catalog import SegmentCatalog
 from pydanube.storage.segments.encoding import SegmentOrigin
 from pydanube.storage.storage import Storage
@@ -89,14 +90,19 @@ class Opening:
             if replicas is None or replicas.epoch != epoch:
                 await self._record(topic.name, ReplicaSet(epoch=epoch, members=(self._me,)))
             return None
-        return await self._mirrors.replicate(
-            topic.log,
-            topic=topic.name,
-            epoch=epoch,
-            replicas=wanted,
-            members=members,
-            subscriptions=[each.id for _, each in self._catalog.subscriptions(topic.name)],
-        )
+        try:
+            return await self._mirrors.replicate(
+                topic.log,
+                topic=topic.name,
+                epoch=epoch,
+                replicas=wanted,
+                members=members,
+                subscriptions=[each.id for _, each in self._catalog.subscriptions(topic.name)],
+            )
+        except Fenced:
+            # If it is still this broker's, an earlier attempt has begun the epoch elsewhere.
+            await self._renew(topic.name, epoch)
+            raise
 
     def _wanted(self, topic: str) -> int:
         return self._mirrors.wanted(topic) if self._mirrors is not None else 1

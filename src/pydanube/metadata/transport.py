@@ -28,8 +28,8 @@ PAUSE_SECONDS = 0.1
 PIECE_BYTES = MIB
 LETTER_BYTES_MAX = 4 * MIB
 """Per call; one message always passes."""
-RAFT_LIMITS = Http2Limits(message_bytes_max=32 * MIB)
-"""For the engine that serves the Raft port: the largest transaction passes."""
+RAFT_LIMITS = Http2Limits(message_bytes_max=72 * MIB, request_bytes_buffered_max=128 * MIB)
+"""For the engine that serves the Raft port: the largest transaction and the largest batch pass."""
 LETTERS_MAX = 1_000
 WAITING_MAX = 4_096
 STRANGERS_MAX = 256
