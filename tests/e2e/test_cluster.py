@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pydanube import Producer, connect
 from pydanube.errors import DanubeError
 from pydanube.runtime.randomness import SeededRandomness
 from tests.e2e.test_wheel import ROOT, check_nothing_lost
+from tests.support.broker_process import free_ports
 from tests.support.cluster_processes import FAST, ClusterProcesses
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -155,3 +157,40 @@ def test_the_published_client_carries_on(cluster: ClusterProcesses, tmp_path: Pa
     if not result["failed"]:
         check_nothing_lost(result, count)
     assert len(result["acknowledged"]) > count // 2, result["failed"][:3]
+
+
+def danube(*arguments: str) -> Any:
+    program = str(Path(sys.executable).parent / "danube")
+    done = subprocess.run(
+        [program, *arguments, "--output", "json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_one_command_runs_a_cluster_that_mends_itself(tmp_path: Path) -> None:
+    first = next(port for port in free_ports(20) if port + 60 < 20_000)
+    program = str(Path(sys.executable).parent / "danube")
+    command = [program, "cluster", "up", "--brokers", "3", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(
+        [*command, "--first-port", str(first)], stdout=subprocess.PIPE, text=True
+    ) as cluster:
+        assert cluster.stdout is not None
+        try:
+            lines = [next(cluster.stdout) for _ in range(5)]
+            endpoint = lines[-1].split()[-1]
+            listed = danube("brokers", "list", "--endpoint", endpoint)
+            assert len(listed) == 3
+            status = danube("cluster", "status", "--endpoint", endpoint)
+            assert len(status["voters"]) == 3
+            victim = int(lines[1].rpartition("pid ")[2])
+            os.kill(victim, signal.SIGKILL)
+            assert "ended with -9" in next(cluster.stdout)
+            assert "pid" in next(cluster.stdout)
+        finally:
+            cluster.send_signal(signal.SIGTERM)
+            assert cluster.wait(60) == 0

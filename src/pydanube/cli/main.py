@@ -19,6 +19,9 @@ _ADMIN = {
     "schemas": Found("pydanube.cli.schemas", "Register, inspect, compare and delete schemas."),
     "namespaces": Found("pydanube.cli.namespaces", "Create, inspect and delete namespaces."),
     "brokers": Found("pydanube.cli.brokers", "List, drain, activate and balance brokers."),
+    "cluster": Found(
+        "pydanube.cli.cluster", "Run a local cluster; see, add, promote and remove nodes."
+    ),
 }
 
 _EXIT_CODES = """\b

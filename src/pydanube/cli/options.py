@@ -78,7 +78,8 @@ class AdminSession(NamedTuple):
         from pydanube.client.client import grpcio_channel
 
         open_channel = given.open_channel or grpcio_channel
-        async with Operations(open_channel(self.endpoint), self.endpoint) as operations:
+        channel = open_channel(self.endpoint)
+        async with Operations(channel, self.endpoint, open_channel) as operations:
             return await operation(operations)
 
 

@@ -10,11 +10,13 @@ from pydanube.client.admin_answers import (
     Balance,
     Broker,
     BrokerLoad,
+    ClusterStatus,
     DrainReport,
     ListedTopic,
     Move,
     MovedSubscription,
     NewTopic,
+    NodeChange,
     Rebalancing,
     RetentionInForce,
     TopicDescription,
@@ -37,6 +39,8 @@ Request = TypeVar("Request", bound=ProtoMessage)
 Response = TypeVar("Response", bound=ProtoMessage)
 
 CALL_SECONDS_MAX = 10.0
+NODE_SECONDS_MAX = 30.0
+MOVES_SECONDS_MAX = 300.0
 
 _SUBSCRIPTION_TYPES: tuple[SubscriptionType, ...] = ("Exclusive", "Shared", "Failover", "KeyShared")
 
@@ -73,6 +77,37 @@ class AdminConnection:
             )
             for each in reply.brokers
         ]
+
+    async def cluster_status(self) -> ClusterStatus:
+        """Return what the broker knows of the metadata's nodes."""
+        reply = await self._call(services.CLUSTER_STATUS, pb.Empty())
+        return ClusterStatus(
+            leader_id=reply.leader_id,
+            current_term=reply.current_term,
+            last_applied=reply.last_applied,
+            voters=list(reply.voters),
+            learners=list(reply.learners),
+            self_node_id=reply.self_node_id,
+            raft_addr=reply.raft_addr,
+        )
+
+    async def add_node(self, node_id: int, address: str) -> NodeChange:
+        """Let a node learn."""
+        request = pb.AddNodeRequest(addr=address, node_id=node_id)
+        reply = await self._call(services.ADD_NODE, request, seconds_max=NODE_SECONDS_MAX)
+        return NodeChange(success=reply.success, message=reply.message)
+
+    async def promote_node(self, node_id: int) -> NodeChange:
+        """Let a learner vote."""
+        request = pb.PromoteNodeRequest(node_id=node_id)
+        reply = await self._call(services.PROMOTE_NODE, request, seconds_max=NODE_SECONDS_MAX)
+        return NodeChange(success=reply.success, message=reply.message)
+
+    async def remove_node(self, node_id: int) -> NodeChange:
+        """Take a node out of the cluster."""
+        request = pb.RemoveNodeRequest(node_id=node_id)
+        reply = await self._call(services.REMOVE_NODE, request, seconds_max=NODE_SECONDS_MAX)
+        return NodeChange(success=reply.success, message=reply.message)
 
     async def leader(self) -> str:
         """Return the leader's id, or `not_found`."""
@@ -143,7 +178,7 @@ class AdminConnection:
     async def rebalance(self, *, dry_run: bool, max_moves: int | None) -> Rebalancing:
         """Move topics until the work is shared evenly, or tell what would be moved."""
         request = pb.RebalanceRequest(dry_run=dry_run, max_moves=max_moves)
-        reply = await self._call(services.TRIGGER_REBALANCE, request)
+        reply = await self._call(services.TRIGGER_REBALANCE, request, seconds_max=MOVES_SECONDS_MAX)
         return Rebalancing(
             success=reply.success,
             moves_executed=reply.moves_executed,
@@ -290,7 +325,8 @@ class AdminConnection:
     async def unload_topic(self, topic: str) -> None:
         """Hand a topic over to another broker."""
         request = pb.TopicRequest(name=topic)
-        self._require((await self._call(services.UNLOAD_TOPIC, request)).success)
+        reply = await self._call(services.UNLOAD_TOPIC, request, seconds_max=NODE_SECONDS_MAX)
+        self._require(reply.success)
 
     async def describe_topic(self, topic: str) -> TopicDescription:
         """Return what is known about a topic; an unknown one has no broker."""

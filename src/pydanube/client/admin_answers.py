@@ -27,6 +27,25 @@ class DrainReport(Struct, frozen=True, kw_only=True):
     failed_topics: list[str]
 
 
+class ClusterStatus(Struct, frozen=True, kw_only=True):
+    """What a node knows of those that agree on the metadata."""
+
+    leader_id: int
+    current_term: int
+    last_applied: int
+    voters: list[int]
+    learners: list[int]
+    self_node_id: int
+    raft_addr: str
+
+
+class NodeChange(Struct, frozen=True, kw_only=True):
+    """What became of a change of the nodes."""
+
+    success: bool
+    message: str
+
+
 class BrokerLoad(Struct, frozen=True, kw_only=True):
     """One broker's share of the work."""
 
