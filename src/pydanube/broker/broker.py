@@ -6,7 +6,7 @@ from pydanube.balance.settings import rebalance_settings
 from pydanube.broker.addresses import AdvertisedUrls
 from pydanube.broker.clustering import Circumstances, Clustering
 from pydanube.broker.config import BrokerConfig
-from pydanube.broker.dead_letters import LocalDeadLetters
+from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.forwarding import Forwarding
 from pydanube.broker.gate import Gate
 from pydanube.broker.load import LoadCounter
@@ -113,6 +113,7 @@ class _Serving(Struct, frozen=True, kw_only=True):
     registration: Registration
     schemas: SchemaRegistry
     clustering: Clustering | None
+    dead_letters: DeadLetters
 
 
 class Broker:
@@ -197,7 +198,7 @@ class Broker:
         clock = self._machine.clock
         catalog = Catalog(metadata.store)
         clustering = self._clustering(metadata, segments, urls)
-        dead_letters = LocalDeadLetters()
+        dead_letters = DeadLetters(urls.client.connect_url)
         tools = SchemaTools(protobuf_compiler=ProcessProtobufCompiler())
         schemas = SchemaRegistry(metadata.store, clock, self._parsing_threads, tools)
         topics = TopicManager(
@@ -224,6 +225,7 @@ class Broker:
             registration=registration,
             schemas=schemas,
             clustering=clustering,
+            dead_letters=dead_letters,
         )
         storage.on_failure = self._journal_failed
         _forget_the_deleted(catalog, storage)
@@ -408,6 +410,7 @@ class Broker:
         if self._forwarding is not None:
             await self._forwarding.close()
         if self._serving is not None:
+            await self._serving.dead_letters.close()
             if self._serving.clustering is not None:
                 await self._serving.clustering.close()
             await self._serving.storage.close()

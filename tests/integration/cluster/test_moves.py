@@ -152,3 +152,37 @@ async def test_a_broker_that_stops_leaves_its_topics_to_the_others(
                 async with client.producer(name) as producer:
                     assert ((await producer.send(b"after")).offset or 0) >= 1
         await stopping.start()
+
+
+async def test_dead_letters_reach_a_topic_of_another_broker(cluster: BrokerCluster) -> None:
+    admin = cluster.client(cluster.brokers[0])
+    letters = "/default/letters"
+    await admin.create_topic(TOPIC)
+    await admin.create_topic(letters)
+    owner = await cluster.owned(TOPIC)
+    target = next(each for each in cluster.brokers if each is not owner)
+    await cluster.move(letters, target)
+    await admin.set_failure_policy(
+        TOPIC,
+        max_redelivery_count=0,
+        ack_timeout_ms=10_000,
+        base_redelivery_delay_ms=10,
+        max_redelivery_delay_ms=10,
+        dead_letter_topic=letters,
+        poison_policy=0,
+    )
+    async with connect(owner.url) as client:
+        async with (
+            client.consumer(TOPIC, "s") as consumer,
+            client.consumer(letters, "audit") as auditor,
+            client.producer(TOPIC, name="source") as producer,
+        ):
+            await producer.send(b"poison", attributes={"a": "b"}, routing_key="k")
+            await consumer.nack(await anext(aiter(consumer)))
+            letter = await anext(aiter(auditor))
+        assert (letter.payload, letter.routing_key, letter.producer_name) == (
+            b"poison",
+            "k",
+            "source",
+        )
+        assert letter.attributes["a"] == "b"
