@@ -22,6 +22,7 @@ import pydanube
 from pydanube.broker.config import BrokerConfig
 from pydanube.broker.config_shape import section_of, variants
 from pydanube.broker.config_text import ENVIRONMENT_PREFIX
+from pydanube.cli.danube_iceberg import command as danube_iceberg_command
 from pydanube.cli.exit_codes import FAILURES
 from pydanube.cli.main import danube, danube_admin, danube_cli
 from pydanube.errors import DanubeError
@@ -319,12 +320,13 @@ def cli_page() -> str:
     text = """# Command line
 
 `danube` is the one command. `danube-broker`, `danube-cli` and `danube-admin` are its parts under
-the names of the Danube documentation.
+the names of the Danube documentation, and `danube-iceberg` serves tables by the file that it knows.
 """
     for name, command in (
         ("danube", danube),
         ("danube-cli", danube_cli),
         ("danube-admin", danube_admin),
+        ("danube-iceberg", danube_iceberg_command),
     ):
         depth = 1 if name == "danube" else 0
         text += "\n" + "\n".join(_command(command, name, None, depth))

@@ -139,17 +139,24 @@ class Lake:
         self.root = root
         self.topic = topic
 
-    def table(self, name: str = "orders", partitioning: Sequence[PartitionField] = ()) -> LakeTable:
+    def table(
+        self,
+        name: str = "orders",
+        partitioning: Sequence[PartitionField] = (),
+        shape: str = "",
+    ) -> LakeTable:
         """Return a table through connections of its own, as another process would."""
         if self.kind == "delta":
             from pydanube.tables.delta import DeltaLakeTable
 
             path = str(self.root / name)
-            return DeltaLakeTable(path, self.topic, SystemClock(), partitioning=partitioning)
+            return DeltaLakeTable(
+                path, self.topic, SystemClock(), partitioning=partitioning, shape=shape
+            )
         from pydanube.tables.iceberg import IcebergLakeTable
 
         return IcebergLakeTable(
-            self.catalog(), f"default.{name}", self.topic, partitioning=partitioning
+            self.catalog(), f"default.{name}", self.topic, partitioning=partitioning, shape=shape
         )
 
     def catalog(self) -> Any:

@@ -1,4 +1,4 @@
-"""The four programs: `danube`, and the names from the Danube documentation.
+"""The five programs: `danube`, and the names from the Danube documentation.
 
 Nothing heavy is imported here; `danube --help` must answer at once.
 """
@@ -115,3 +115,10 @@ def danube_broker() -> None:
     from pydanube.cli.broker import command
 
     command(prog_name="danube-broker")
+
+
+def danube_iceberg() -> None:
+    """Keep topics as Iceberg tables, under the name the Danube documentation gives it."""
+    from pydanube.cli.danube_iceberg import command
+
+    command(prog_name="danube-iceberg")

@@ -1,7 +1,7 @@
 """`danube table`: topics as Delta and Iceberg tables."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ import click
 from pydanube.cli.options import output_option, service_addr_option, topic_options
 
 if TYPE_CHECKING:
+    from pydanube.tables.catalogs import CatalogSetting
     from pydanube.tables.opening import SparkUse
     from pydanube.tables.operations import TableOperations
     from pydanube.tables.service import Progress, Surroundings
@@ -47,10 +48,27 @@ def table_options(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         from pydanube.cli.output import show
 
-        with _surroundings(service_addr, catalogs, spark, master) as given:
+        with open_surroundings(service_addr, catalogs, spark, master) as given:
             function(given, lambda result: show(result, output), *arguments, **rest)
 
     return with_operations
+
+
+def topic_or_pattern(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command TOPIC, which may be a pattern over full names."""
+
+    @click.argument("topic")
+    @click.option("--namespace", help="Namespace of TOPIC, when TOPIC is not a full name.")
+    @wraps(function)
+    def with_topic(*arguments: object, topic: str, namespace: str | None, **rest: object) -> None:
+        from pydanube.admin.operations.topics import full_topic_name
+
+        # A star stands where letters would; which topics it means is asked later.
+        full_topic_name(topic.replace("*", "x"), namespace)
+        name = topic if topic.startswith("/") else f"/{namespace}/{topic}"
+        function(*arguments, name, **rest)
+
+    return with_topic
 
 
 def spark_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -71,9 +89,13 @@ def spark_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def _surroundings(
-    url: str, catalogs: str | None, spark: "SparkUse", master: str | None
+def open_surroundings(
+    url: str,
+    catalogs: "str | Mapping[str, CatalogSetting] | None",
+    spark: "SparkUse" = "auto",
+    master: str | None = None,
 ) -> "Iterator[Surroundings]":
+    """Give commands what they need; NotSupported: packages are not installed."""
     from pydanube.errors import NotSupported
 
     try:
@@ -106,14 +128,22 @@ def _operations(given: "Surroundings") -> "TableOperations":
 @click.option("--key", help="Of mode upsert: routing_key, or fields of payloads, by comma.")
 @click.option("--start", type=click.Choice(["earliest", "latest"]), default="earliest")
 @click.option(
+    "--layout",
+    type=click.Choice(["danube", "danube-iceberg"]),
+    default="danube",
+    show_default=True,
+    help="danube-iceberg: the columns of the reference's exporter.",
+)
+@click.option(
     "--on-error",
     type=click.Choice(["dlq", "fail", "skip"]),
     default="dlq",
     show_default=True,
     help="What becomes of messages that do not fit.",
 )
+@click.option("--rebuild", is_flag=True, help="Make a table that is there anew, like this.")
 @table_options
-@topic_options
+@topic_or_pattern
 def enable(
     given: "Surroundings",
     show: _Show,
@@ -126,31 +156,43 @@ def enable(
     mode: str,
     key: str | None,
     start: str,
+    layout: str,
     on_error: str,
+    rebuild: bool,
 ) -> None:
-    """Keep TOPIC, a reliable one, as a table; `danube table run` does the work."""
+    """Keep TOPIC, a reliable one, as a table; `danube table run` does the work.
+
+    A pattern such as '/default/*' stands for all topics it matches, also those to come; each gets a
+    table of its own, named by --table with {topic} and {namespace} in it.
+    """
     import msgspec
 
     from pydanube.spark.amounts import read_duration_ms
-    from pydanube.tables.settings import TableSetting, default_table
+    from pydanube.tables.settings import (
+        PATTERN_TABLE,
+        TableSetting,
+        default_table,
+        is_pattern,
+    )
 
     operations = _operations(given)
     wanted = key or ("routing_key" if mode == "upsert" else "")
     setting = msgspec.convert(
         {
             "format": kind,
-            "table": table or default_table(topic),
+            "table": table or (PATTERN_TABLE if is_pattern(topic) else default_table(topic)),
             "catalog": catalog,
             "freshness_ms": read_duration_ms(freshness),
             "partition_by": partition_by,
             "mode": mode,
             "key": [each.strip() for each in wanted.split(",") if each.strip()],
+            "layout": layout,
             "on_error": on_error,
             "starts": operations.ends_of(topic) if start == "latest" else {},
         },
         TableSetting,
     )
-    show(operations.enable(topic, setting))
+    show(operations.rebuild(topic, setting) if rebuild else operations.enable(topic, setting))
 
 
 @command.command("list")
@@ -170,10 +212,18 @@ def status(given: "Surroundings", show: _Show, topic: str) -> None:
 
 @command.command()
 @table_options
-@topic_options
+@topic_or_pattern
 def disable(given: "Surroundings", show: _Show, topic: str) -> None:
     """Keep TOPIC as a table no longer; the table stays, and `enable` goes on where it is."""
     show(_operations(given).disable(topic))
+
+
+@command.command()
+@table_options
+@topic_options
+def rebuild(given: "Surroundings", show: _Show, topic: str) -> None:
+    """Make the table of TOPIC anew from all the topic has; the old one stays until that is done."""
+    show(_operations(given).rebuild(topic))
 
 
 @command.command()
@@ -261,6 +311,11 @@ def vacuum(given: "Surroundings", show: _Show, topic: str, dry_run: bool) -> Non
 @table_options
 def run(given: "Surroundings", show: _Show) -> None:
     """Serve all tables until SIGTERM or Ctrl-C; several may run beside each other."""
+    serve_tables(given)
+
+
+def serve_tables(given: "Surroundings") -> None:
+    """Serve all tables until a signal comes."""
     from pydanube.runtime.process import run as run_loop
     from pydanube.tables.service import TableService
 

@@ -8,9 +8,10 @@
         type: none
         properties: {warehouse: /data/delta}
 
-The types rest, glue and sql are pyiceberg's, with its properties. A catalogue of type none is a
-directory or bucket of Delta tables: `namespace.name` is `warehouse/namespace/name`, and the other
-properties are deltalake's storage options.
+The types rest, glue and sql are pyiceberg's, with its properties; s3tables is its rest with signed
+requests, and takes `uri`, `warehouse` (the ARN of the bucket) and `rest.signing-region`. A
+catalogue of type none is a directory or bucket of Delta tables: `namespace.name` is
+`warehouse/namespace/name`, and the other properties are deltalake's storage options.
 """
 
 from collections.abc import Mapping
@@ -25,13 +26,14 @@ from pydanube.runtime.blocking import read_file
 from pydanube.runtime.clock import Clock
 from pydanube.tables.lake import LakeTable
 from pydanube.tables.partitioning import read_partitioning
+from pydanube.tables.reference_layout import ReferenceLayoutTable
 from pydanube.tables.settings import TableSetting, is_path
 
 
 class CatalogSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One catalogue."""
 
-    type: Literal["rest", "glue", "sql", "none"]
+    type: Literal["rest", "glue", "s3tables", "sql", "none"]
     properties: dict[str, str] = {}
 
 
@@ -72,7 +74,14 @@ def open_tables(topic: str, setting: TableSetting, catalogs: Catalogs, clock: Cl
         main, options = _delta_place(setting.table, setting, catalog)
         dead, _ = _delta_place(setting.dead_letters, setting, catalog)
         return Tables(
-            DeltaLakeTable(main, topic, clock, partitioning=partitioning, storage_options=options),
+            DeltaLakeTable(
+                main,
+                topic,
+                clock,
+                partitioning=partitioning,
+                storage_options=options,
+                shape=setting.shape,
+            ),
             DeltaLakeTable(dead, topic, clock, storage_options=options),
         )
     from pyiceberg.catalog import load_catalog
@@ -81,14 +90,26 @@ def open_tables(topic: str, setting: TableSetting, catalogs: Catalogs, clock: Cl
 
     if catalog is None or catalog.type == "none":
         raise InvalidRequest(
-            f"Iceberg needs a catalogue of type rest, glue or sql; {setting.catalog} is none"
+            f"Iceberg needs a catalogue of type rest, glue, s3tables or sql; {setting.catalog} is "
+            "none"
         )
     assert setting.catalog is not None
-    opened = load_catalog(setting.catalog, type=catalog.type, **catalog.properties)
-    return Tables(
-        IcebergLakeTable(opened, setting.table, topic, partitioning=partitioning),
-        IcebergLakeTable(opened, setting.dead_letters, topic),
+    opened = load_catalog(setting.catalog, **_iceberg_properties(catalog))
+    main_table: LakeTable = IcebergLakeTable(
+        opened, setting.table, topic, partitioning=partitioning, shape=setting.shape
     )
+    if setting.layout == "danube-iceberg":
+        main_table = ReferenceLayoutTable(main_table, topic)
+    return Tables(main_table, IcebergLakeTable(opened, setting.dead_letters, topic))
+
+
+def _iceberg_properties(catalog: CatalogSetting) -> dict[str, str]:
+    """Return a catalogue as pyiceberg wants it."""
+    if catalog.type != "s3tables":
+        return {"type": catalog.type, **catalog.properties}
+    # The service speaks Iceberg's REST protocol, with requests signed for its own name.
+    signed = {"rest.sigv4-enabled": "true", "rest.signing-name": "s3tables"}
+    return {"type": "rest", **signed, **catalog.properties}
 
 
 def find_catalog(catalogs: Catalogs, name: str) -> CatalogSetting:

@@ -18,14 +18,20 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from msgspec import Struct
 from pyarrow import fs as arrow_fs
 from typing_extensions import override
 
+from pydanube.errors import NotSupported
 from pydanube.runtime.clock import Clock
 from pydanube.tables.columns import Columns, single_arrays
-from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered, TableOfAnotherTopic
+from pydanube.tables.errors import (
+    CommitOutcomeUnknown,
+    TableGuardAltered,
+    TableOfAnotherTopic,
+    check_shape,
+)
 from pydanube.tables.lake import (
-    PLACE_ORDER,
     Commit,
     DataFile,
     Joined,
@@ -35,13 +41,17 @@ from pydanube.tables.lake import (
     StoredFile,
     TableFacts,
     Upsert,
+    place_order,
 )
 from pydanube.tables.lake_types import same_shape
 from pydanube.tables.partitioning import PartitionField, partition_column, split, with_values
 from pydanube.tables.state import Position
 
 TOPIC_PROPERTY = "danube.topic"
+SHAPE_PROPERTY = "danube.shape"
 IDS_PROPERTY = "danube.topic_ids"
+NEXT_PROPERTY = "danube.next"
+"""What ids and shape are, once a commit that replaces everything has happened."""
 COMMIT_KEY = "danube.commit"
 COMMITS_APP = "danube:commits"
 GUARDED = "delta.setTransactionRetentionDuration"
@@ -62,11 +72,13 @@ class DeltaLakeTable(LakeTable):
         *,
         partitioning: Sequence[PartitionField] = (),
         storage_options: Mapping[str, str] | None = None,
+        shape: str = "",
     ) -> None:
         self._uri = uri
         self._topic = topic
         self._clock = clock
         self._partitioning = tuple(partitioning)
+        self._shape = shape
         self._options = dict(storage_options or {})
 
     @property
@@ -87,29 +99,25 @@ class DeltaLakeTable(LakeTable):
             )
         owner = settings.get(TOPIC_PROPERTY)
         if owner is None:
-            table.alter.set_table_properties(
-                {TOPIC_PROPERTY: self._topic}, raise_if_not_exists=False
-            )
+            table.alter.set_table_properties(self._marks(), raise_if_not_exists=False)
             return self.load()
         if owner != self._topic:
             raise TableOfAnotherTopic(
                 f"table {self._uri} holds topic {owner}, not {self._topic}; name another table"
             )
+        check_shape(self._uri, _facts_of(table).shape, self._shape)
         return DeltaSnapshot(table, self._topic, self._partitioning, self._options, self._clock)
 
     @override
     def create(self, columns: pa.Schema) -> None:
-        for each in self._partitioning:
-            column = partition_column(each, columns.field(each.column).type)
-            if column.name not in columns.names:
-                columns = columns.append(column)
+        columns = _with_partitions(columns, self._partitioning)
         try:
             DeltaTable.create(
                 self._uri,
                 schema=columns,
                 mode="ignore",
                 partition_by=[each.name for each in self._partitioning],
-                configuration={TOPIC_PROPERTY: self._topic},
+                configuration=self._marks(),
                 storage_options=self._options,
                 raise_if_key_not_exists=False,
             )
@@ -117,11 +125,38 @@ class DeltaLakeTable(LakeTable):
             return  # Somebody else was faster.
 
     @override
+    def blank(self, columns: pa.Schema) -> "BlankDeltaSnapshot | None":
+        table = self.open()
+        if table is None:
+            return None
+        wanted = [each.name for each in self._partitioning]
+        if table.metadata().partition_columns != wanted:
+            there = ", ".join(table.metadata().partition_columns) or "nothing"
+            raise NotSupported(
+                f"table {self._uri} is partitioned by {there}, which Delta does not change under a "
+                "table's name. Enable the topic with another table (--table)"
+            )
+        columns = _with_partitions(columns, self._partitioning)
+        return BlankDeltaSnapshot(
+            table,
+            self._topic,
+            self._partitioning,
+            self._options,
+            self._clock,
+            columns=columns,
+            shape=self._shape,
+        )
+
+    @override
     def holds(self, commit_id: str) -> bool:
         table = self.open()
         if table is None:
             return False
         return any(each.get(COMMIT_KEY) == commit_id for each in table.history(_HISTORY_MAX))
+
+    def _marks(self) -> dict[str, str]:
+        shape = {SHAPE_PROPERTY: self._shape} if self._shape else {}
+        return {TOPIC_PROPERTY: self._topic, **shape}
 
     def open(self) -> DeltaTable | None:
         """Return the table as deltalake knows it; None: there is none."""
@@ -147,7 +182,7 @@ class DeltaSnapshot(LakeSnapshot):
         self._partitioning = partitioning
         self._options = dict(options)
         self._clock = clock
-        self._ids = _ids_of(table)
+        self._ids = _facts_of(table).ids
         self._positions = _positions_of(table, self._ids)
 
     @property
@@ -176,12 +211,7 @@ class DeltaSnapshot(LakeSnapshot):
         steps: list[Callable[[], None]] = []
         ids = {**self._ids, **{name: each.id for name, each in commit.positions.items()}}
         if ids != self._ids:
-            text = json.dumps(ids, sort_keys=True)
-            steps.append(
-                lambda: self._table.alter.set_table_properties(
-                    {IDS_PROPERTY: text}, raise_if_not_exists=False
-                )
-            )
+            steps.append(lambda: self._note(ids))
         if len(commit.added):
             fields = Schema.from_arrow(commit.added).fields
             steps.append(lambda: self._table.alter.add_columns(fields))
@@ -252,7 +282,7 @@ class DeltaSnapshot(LakeSnapshot):
                 rows = pq.read_table(source)
             plain = pa.schema([(each.name, same_shape(each.type)) for each in rows.schema])
             parts.append(columns.arranged(single_arrays(rows.cast(plain)), len(rows)))
-        whole = pa.concat_tables(parts).select(inside).sort_by(PLACE_ORDER)
+        whole = pa.concat_tables(parts).select(inside).sort_by(place_order(inside))
         partition = next(
             each.get("partition") or {}
             for each in pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
@@ -328,6 +358,14 @@ class DeltaSnapshot(LakeSnapshot):
             commit_properties=self._properties(commit),
         )
 
+    def _note(self, ids: Mapping[str, str]) -> None:
+        """Keep which ids the table holds."""
+        notes = {IDS_PROPERTY: json.dumps(ids, sort_keys=True), NEXT_PROPERTY: "{}"}
+        shape = _facts_of(self._table).shape
+        if shape is not None:
+            notes[SHAPE_PROPERTY] = shape
+        self._table.alter.set_table_properties(notes, raise_if_not_exists=False)
+
     def _merge(self, commit: Commit, upsert: Upsert) -> bool:
         version = self._table.version()
         changes = len(upsert.rows) or len(upsert.deleted)
@@ -391,6 +429,65 @@ class DeltaSnapshot(LakeSnapshot):
         return arrow_fs.PyFileSystem(handler)
 
 
+class BlankDeltaSnapshot(DeltaSnapshot):
+    """A Delta table, all of which the next commit replaces."""
+
+    def __init__(
+        self,
+        table: DeltaTable,
+        topic: str,
+        partitioning: Sequence[PartitionField],
+        options: Mapping[str, str],
+        clock: Clock,
+        *,
+        columns: pa.Schema,
+        shape: str,
+    ) -> None:
+        super().__init__(table, topic, partitioning, options, clock)
+        self._positions = {}
+        self._columns = columns
+        self._shape = shape
+
+    @property
+    @override
+    def columns(self) -> pa.Schema:
+        return self._columns
+
+    @override
+    def commit(self, commit: Commit) -> bool:
+        # The properties of a table cannot change in the commit that replaces its rows: what they
+        # will be is noted ahead, and holds from that commit on.
+        following = {"build": commit.id, "ids": _ids(commit), "shape": self._shape or None}
+        notes = {NEXT_PROPERTY: json.dumps(following)}
+        if not _happens(
+            lambda: self._table.alter.set_table_properties(notes, raise_if_not_exists=False)
+        ):
+            return False
+        self._table = DeltaTable(self._table.table_uri, storage_options=self._options)
+        if json.loads(self._table.metadata().configuration[NEXT_PROPERTY]) != following:
+            return False
+        return _happens(lambda: self._overwrite(commit))
+
+    def _overwrite(self, commit: Commit) -> None:
+        now_ms = self._clock.now_ms()
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(each.path, each.bytes, each.partition, now_ms, True, each.stats)
+            for each in commit.files
+        ]
+        properties = self._properties(commit)
+        properties.app_transactions = [
+            *(properties.app_transactions or []),
+            Transaction(_build_app(commit.id), 1),
+        ]
+        self._table.create_write_transaction(
+            actions,
+            "overwrite",
+            Schema.from_arrow(self._columns),
+            partition_by=[each.name for each in self._partitioning],
+            commit_properties=properties,
+        )
+
+
 def _happens(change: Callable[[], object]) -> bool:
     """Carry out a change of a table; False: somebody else was faster."""
     try:
@@ -410,10 +507,31 @@ def _ids(commit: Commit) -> dict[str, str]:
     return {name: each.id for name, each in commit.positions.items()}
 
 
-def _ids_of(table: DeltaTable) -> dict[str, str]:
-    text = table.metadata().configuration.get(IDS_PROPERTY, "{}")
-    found: dict[str, str] = json.loads(text)
-    return found
+class _Facts(Struct, frozen=True):
+    """What a table's properties say."""
+
+    ids: dict[str, str]
+    shape: str | None
+
+
+def _facts_of(table: DeltaTable) -> _Facts:
+    settings = table.metadata().configuration
+    following = json.loads(settings.get(NEXT_PROPERTY) or "{}")
+    if following and table.transaction_version(_build_app(following["build"])) is not None:
+        return _Facts(following["ids"], following["shape"])
+    return _Facts(json.loads(settings.get(IDS_PROPERTY, "{}")), settings.get(SHAPE_PROPERTY))
+
+
+def _build_app(build: str) -> str:
+    return f"danube:build:{build}"
+
+
+def _with_partitions(columns: pa.Schema, partitioning: Sequence[PartitionField]) -> pa.Schema:
+    for each in partitioning:
+        column = partition_column(each, columns.field(each.column).type)
+        if column.name not in columns.names:
+            columns = columns.append(column)
+    return columns
 
 
 def _positions_of(table: DeltaTable, ids: Mapping[str, str]) -> dict[str, Position]:

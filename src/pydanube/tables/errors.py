@@ -31,3 +31,18 @@ class CommitOutcomeUnknown(Unavailable):
     """A commit was sent and its answer lost: it may have happened, or happen yet."""
 
     code = "table_commit_unknown"
+
+
+class TableOfAnotherShape(Conflict):
+    """The table was made with another key or layout than it is to be written with."""
+
+    code = "table_of_another_shape"
+
+
+def check_shape(table: str, made: str | None, wanted: str) -> None:
+    """Refuse to write rows of one shape to a table of another."""
+    if made is not None and wanted and made != wanted:
+        raise TableOfAnotherShape(
+            f"table {table} was made as {made!r} and cannot go on as {wanted!r}; nothing was "
+            "written. Name another table, or make this one anew with danube table rebuild"
+        )

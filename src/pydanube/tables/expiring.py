@@ -20,6 +20,7 @@ from pydanube.tables.delta import DeltaLakeTable
 from pydanube.tables.iceberg import IcebergLakeTable
 from pydanube.tables.lake import LakeTable
 from pydanube.tables.maintenance import Upkeep
+from pydanube.tables.reference_layout import ReferenceLayoutTable
 
 KEEP_DAYS = 7
 KEEP_SNAPSHOTS = 100
@@ -41,33 +42,33 @@ def expire(
 ) -> Upkeep:
     """Forget what the table was; what it is stays."""
     keeping = keeping or Keeping()
-    match table:
-        case DeltaLakeTable():
-            opened = _delta(table)
+    match _stored(table):
+        case DeltaLakeTable() as found:
+            opened = _delta(found)
             files = len(opened.file_uris())
             gone = opened.vacuum(retention_hours=24 * keeping.days, dry_run=dry_run, full=False)
             if not dry_run:
                 opened.cleanup_metadata()
             return _upkeep(table, "expired", files, len(gone), dry_run=dry_run)
-        case IcebergLakeTable():
-            return _expire_iceberg(table, now_ms, keeping, dry_run=dry_run)
+        case IcebergLakeTable() as found:
+            return _expire_iceberg(found, now_ms, keeping, dry_run=dry_run)
         case _:
             raise AssertionError(f"{table.name} is no table we keep")
 
 
 def vacuum(table: LakeTable, now_ms: int, *, dry_run: bool = False) -> Upkeep:
     """Remove files that belong to nobody."""
-    match table:
-        case DeltaLakeTable():
-            opened = _delta(table)
+    match _stored(table):
+        case DeltaLakeTable() as found:
+            opened = _delta(found)
             files = len(opened.file_uris())
             # Files of versions that are still kept count as orphans for deltalake, so it is told
             # to look no closer than those are kept.
             gone = opened.vacuum(retention_hours=24 * KEEP_DAYS, dry_run=dry_run, full=True)
             return _upkeep(table, "vacuumed", files, len(gone), dry_run=dry_run)
-        case IcebergLakeTable():
+        case IcebergLakeTable() as found:
             before_ms = now_ms - ORPHAN_DAYS * 86_400_000
-            return _vacuum_iceberg(table, before_ms, dry_run=dry_run)
+            return _vacuum_iceberg(found, before_ms, dry_run=dry_run)
         case _:
             raise AssertionError(f"{table.name} is no table we keep")
 
@@ -156,6 +157,10 @@ def _used_files(table: Table) -> Iterator[str]:
 def _path(location: str) -> str:
     """Return a location as its file system names it."""
     return PyArrowFileIO.parse_location(location)[2]
+
+
+def _stored(table: LakeTable) -> LakeTable:
+    return table.inner if isinstance(table, ReferenceLayoutTable) else table
 
 
 def _delta(table: DeltaLakeTable) -> DeltaTable:

@@ -26,20 +26,24 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table, Transaction
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    Transform,
-)
+from pyiceberg.transforms import BucketTransform
 from typing_extensions import override
 
 from pydanube.errors import InvalidRequest
-from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered, TableOfAnotherTopic
-from pydanube.tables.iceberg_files import data_file_of, partition_record, partition_text
+from pydanube.tables.errors import (
+    CommitOutcomeUnknown,
+    TableGuardAltered,
+    TableOfAnotherTopic,
+    check_shape,
+)
+from pydanube.tables.iceberg_files import (
+    data_file_of,
+    partition_record,
+    partition_text,
+    planned_partition_text,
+    transform_of,
+)
 from pydanube.tables.lake import (
-    PLACE_ORDER,
     Commit,
     DataFile,
     Joined,
@@ -49,11 +53,14 @@ from pydanube.tables.lake import (
     StoredFile,
     TableFacts,
     Upsert,
+    place_order,
 )
+from pydanube.tables.lake_types import same_shape
 from pydanube.tables.partitioning import PartitionField, split, with_values
 from pydanube.tables.state import Position, decode_positions, encode_positions
 
 TOPIC_PROPERTY = "danube.topic"
+SHAPE_PROPERTY = "danube.shape"
 OFFSETS_PROPERTY = "danube.offsets"
 COMMIT_PROPERTY = "danube.commit"
 GUARDED = "commit.retry.num-retries"
@@ -64,11 +71,6 @@ _below: Any = expressions.LessThan
 _equal: Any = expressions.EqualTo
 _one_of: Any = expressions.In
 
-_TRANSFORMS: dict[str, Any] = {
-    "identity": IdentityTransform,
-    "day": DayTransform,
-    "hour": HourTransform,
-}
 NAME_MAPPING = "schema.name-mapping.default"
 
 
@@ -82,6 +84,7 @@ class IcebergLakeTable(LakeTable):
         topic: str,
         *,
         partitioning: Sequence[PartitionField] = (),
+        shape: str = "",
     ) -> None:
         if identifier.count(".") < 1:
             raise InvalidRequest(f"{identifier!r} is no table; write it as namespace.name")
@@ -89,6 +92,7 @@ class IcebergLakeTable(LakeTable):
         self._identifier = identifier
         self._topic = topic
         self._partitioning = tuple(partitioning)
+        self._shape = shape
 
     @property
     @override
@@ -107,6 +111,7 @@ class IcebergLakeTable(LakeTable):
             raise TableOfAnotherTopic(
                 f"table {self._identifier} holds topic {owner}, not {self._topic}; name another"
             )
+        check_shape(self._identifier, table.properties.get(SHAPE_PROPERTY), self._shape)
         retries = table.properties.get(GUARDED)
         if retries != "0":
             raise TableGuardAltered(
@@ -118,8 +123,15 @@ class IcebergLakeTable(LakeTable):
 
     @override
     def create(self, columns: pa.Schema) -> None:
-        properties = {GUARDED: "0", TOPIC_PROPERTY: self._topic}
-        create_table(self._catalog, self._identifier, columns, self._partitioning, properties)
+        marks = self._marks()
+        create_table(self._catalog, self._identifier, columns, self._partitioning, marks)
+
+    @override
+    def blank(self, columns: pa.Schema) -> "BlankIcebergSnapshot | None":
+        table = self.open()
+        if table is None:
+            return None
+        return BlankIcebergSnapshot(table, self._partitioning, columns, self._marks())
 
     @override
     def holds(self, commit_id: str) -> bool:
@@ -142,7 +154,11 @@ class IcebergLakeTable(LakeTable):
 
     def _adopt(self, table: Table) -> None:
         with table.transaction() as changing:
-            changing.set_properties({TOPIC_PROPERTY: self._topic, GUARDED: "0"})
+            changing.set_properties(self._marks())
+
+    def _marks(self) -> dict[str, str]:
+        shape = {SHAPE_PROPERTY: self._shape} if self._shape else {}
+        return {TOPIC_PROPERTY: self._topic, GUARDED: "0", **shape}
 
 
 class IcebergSnapshot(LakeSnapshot):
@@ -172,8 +188,7 @@ class IcebergSnapshot(LakeSnapshot):
             path = f"{self._table.location()}/data/{name}-{number}.parquet"
             written = self._write_file(path, part.drop_columns(derived))
             if self._is_hashed:
-                text = partition_text(self._table.metadata, part)
-                written = structs.replace(written, stats=text)
+                written = structs.replace(written, stats=self._partition_text(part))
             files.append(written)
         return files
 
@@ -234,7 +249,8 @@ class IcebergSnapshot(LakeSnapshot):
         wanted = set(paths)
         tasks = [each for each in self._table.scan().plan_files() if each.file.file_path in wanted]
         scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
-        rows = scan.to_table(tasks).sort_by(PLACE_ORDER)
+        rows = scan.to_table(tasks)
+        rows = rows.sort_by(place_order(rows.column_names))
         # Files that are added by name must not carry ids of columns.
         plain = pa.schema([pa.field(each.name, each.type, each.nullable) for each in rows.schema])
         path = f"{self._table.location()}/data/{name}.parquet"
@@ -286,6 +302,9 @@ class IcebergSnapshot(LakeSnapshot):
             isinstance(each.transform, BucketTransform) for each in self._table.spec().fields
         )
 
+    def _partition_text(self, part: pa.Table) -> str:
+        return partition_text(self._table.metadata, part)
+
     def _add(
         self, changing: Transaction, files: Sequence[DataFile], summary: dict[str, str]
     ) -> None:
@@ -322,6 +341,90 @@ class IcebergSnapshot(LakeSnapshot):
         changing.append(upsert.rows, snapshot_properties=summary)
 
 
+class BlankIcebergSnapshot(IcebergSnapshot):
+    """An Iceberg table, all of which the next commit replaces."""
+
+    def __init__(
+        self,
+        table: Table,
+        partitioning: Sequence[PartitionField],
+        columns: pa.Schema,
+        marks: Mapping[str, str],
+    ) -> None:
+        super().__init__(table, partitioning)
+        self._positions = {}
+        self._columns = columns
+        self._marks = marks
+
+    @property
+    @override
+    def columns(self) -> pa.Schema:
+        return self._columns
+
+    @property
+    @override
+    def _is_hashed(self) -> bool:
+        return any(each.transform == "bucket" for each in self._partitioning)
+
+    @override
+    def _partition_text(self, part: pa.Table) -> str:
+        return planned_partition_text(self._partitioning, part)
+
+    @override
+    def commit(self, commit: Commit) -> bool:
+        summary = {**commit.summary, COMMIT_PROPERTY: commit.id}
+        changing = self._table.transaction()
+        if next(iter(self._table.scan().plan_files()), None) is not None:
+            changing.delete(AlwaysTrue(), snapshot_properties=summary)
+        _map_names(changing)
+        self._change_partitions(changing)
+        self._change_columns(changing)
+        changing.set_properties(
+            {
+                **self._marks,
+                OFFSETS_PROPERTY: encode_positions(commit.positions),
+                COMMIT_PROPERTY: commit.id,
+            }
+        )
+        if commit.files:
+            self._add(changing, commit.files, summary)
+        else:
+            changing.append(commit_schema(changing).empty_table(), snapshot_properties=summary)
+        return happens(changing)
+
+    def _change_partitions(self, changing: Transaction) -> None:
+        there = {each.name for each in self._table.spec().fields}
+        wanted = {partition_name(each): each for each in self._partitioning}
+        same = [
+            str(each.transform) == str(transform_of(wanted[each.name]))
+            for each in self._table.spec().fields
+            if each.name in wanted
+        ]
+        if there == wanted.keys() and all(same):
+            return
+        with changing.update_spec() as spec:
+            for name in there:
+                spec.remove_field(name)
+        with changing.update_spec() as spec:
+            for name, each in wanted.items():
+                spec.add_field(each.column, transform_of(each), name)
+
+    def _change_columns(self, changing: Transaction) -> None:
+        there = {each.name: same_shape(each.type) for each in self._table.schema().as_arrow()}
+        wanted = {each.name: each.type for each in self._columns}
+        with changing.update_schema(allow_incompatible_changes=True) as update:
+            for name, kind in there.items():
+                if name not in wanted or not same_shape(wanted[name]).equals(kind):
+                    update.delete_column(name)
+        with changing.update_schema() as update:
+            update.union_by_name(self._columns)
+
+
+def partition_name(field: PartitionField) -> str:
+    """Return what a partition's field is called."""
+    return f"{field.column}_part"
+
+
 def create_table(
     catalog: Catalog,
     identifier: str,
@@ -339,7 +442,7 @@ def create_table(
             if partitioning:
                 with creating.update_spec() as spec:
                     for each in partitioning:
-                        spec.add_field(each.column, _transform(each), f"{each.column}_part")
+                        spec.add_field(each.column, transform_of(each), partition_name(each))
     except (TableAlreadyExistsError, CommitFailedException):
         return  # Somebody else was faster.
 
@@ -349,13 +452,6 @@ def _map_names(changing: Transaction) -> None:
     metadata = changing.table_metadata
     if metadata.name_mapping() is None:
         changing.set_properties({NAME_MAPPING: metadata.schema().name_mapping.model_dump_json()})
-
-
-def _transform(field: PartitionField) -> "Transform[Any, Any]":
-    if field.transform == "bucket":
-        return BucketTransform(field.buckets)
-    found: Transform[Any, Any] = _TRANSFORMS[field.transform]()
-    return found
 
 
 def commit_schema(changing: Transaction) -> pa.Schema:

@@ -1,6 +1,8 @@
 """Files as Iceberg's manifests name them: with statistics, and the partition they belong to."""
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +15,25 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile as ManifestFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    Transform,
+)
 from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestamptzType,
+)
 
 from pydanube.tables.lake import DataFile
+from pydanube.tables.partitioning import PartitionField
 
 
 def data_file_of(
@@ -56,9 +74,42 @@ def partition_text(metadata: TableMetadata, rows: pa.Table) -> str:
     return json.dumps(values)
 
 
+def planned_partition_text(partitioning: Sequence[PartitionField], rows: pa.Table) -> str:
+    """Do the same for partitions that the table does not have yet."""
+    values: list[object] = []
+    for field in partitioning:
+        first = rows.column(field.column)[0]
+        transform = transform_of(field).transform(_kind(first.type))
+        values.append(transform(_internal(first)) if first.is_valid else None)
+    return json.dumps(values)
+
+
 def partition_record(text: str) -> Record:
     """Read what `partition_text` wrote."""
     return Record(*json.loads(text))
+
+
+def transform_of(field: PartitionField) -> "Transform[Any, Any]":
+    """Return how Iceberg derives a partition."""
+    match field.transform:
+        case "identity":
+            return IdentityTransform()
+        case "day":
+            return DayTransform()
+        case "hour":
+            return HourTransform()
+        case "bucket":
+            return BucketTransform(field.buckets)
+
+
+def _kind(kind: pa.DataType) -> PrimitiveType:
+    if pa.types.is_timestamp(kind):
+        return TimestamptzType()
+    if pa.types.is_date(kind):
+        return DateType()
+    if pa.types.is_boolean(kind):
+        return BooleanType()
+    return LongType() if pa.types.is_integer(kind) else StringType()
 
 
 def _internal(value: pa.Scalar) -> object:

@@ -13,8 +13,10 @@ from msgspec import Struct, field
 
 from pydanube.tables.state import Position
 
-PLACE_ORDER = [("partition", "ascending"), ("offset", "ascending")]
-"""How rows are sorted in joined files."""
+
+def place_order(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return how rows with such columns are sorted in joined files."""
+    return [(name, "ascending") for name in ("partition", "offset") if name in names]
 
 
 class DataFile(Struct, frozen=True, kw_only=True):
@@ -154,6 +156,13 @@ class LakeTable(Protocol):
 
     def create(self, columns: pa.Schema) -> None:
         """Create the table, unless somebody has done so."""
+
+    def blank(self, columns: pa.Schema) -> LakeSnapshot | None:
+        """Return the table as if it had these columns, no row and no position; None: there is none.
+
+        A commit on top of that takes the place of everything the table has, columns included.
+        NotSupported: it cannot, under the table's name.
+        """
 
     def holds(self, commit_id: str) -> bool:
         """Tell whether a commit is in the table."""

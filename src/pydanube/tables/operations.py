@@ -1,19 +1,29 @@
 """What an operator does with tables: typed verbs with typed results. Blocks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec import Struct
 
+from pydanube.errors import InvalidRequest
+from pydanube.spark.source.planning import TopicState
 from pydanube.tables.book import TableBook
 from pydanube.tables.catalogs import Tables, open_tables
 from pydanube.tables.crew import HereWorkers, Workers
 from pydanube.tables.lake import LakeTable
 from pydanube.tables.partitioning import check_partitioning, read_partitioning
+from pydanube.tables.rebuilding import Rebuilt, rebuild
 from pydanube.tables.reprocessing import Reprocessed, reprocess
 from pydanube.tables.service import Progress, RunningTable, Surroundings
-from pydanube.tables.settings import TableSetting, check_setting
+from pydanube.tables.settings import (
+    PATTERNS_TOPIC,
+    TableSetting,
+    check_pattern_setting,
+    check_setting,
+    is_pattern,
+    setting_for,
+)
 from pydanube.tables.state import backlog
 from pydanube.tables.topic_schemas import TopicSchemas
 from pydanube.tables.topic_source import BrokerTopic
@@ -42,6 +52,8 @@ class EnabledTable(Struct, frozen=True, kw_only=True):
     table: str
     dead_letters: str
     columns: list[str]
+    topics: list[str] = []
+    """Of a pattern: those it matches now."""
 
 
 class TableStatus(Struct, frozen=True, kw_only=True):
@@ -70,13 +82,41 @@ class TableOperations:
         self._book = TableBook(given.access)
 
     def enable(self, topic: str, setting: TableSetting) -> EnabledTable:
-        """Make a topic a table; whatever makes no sense is refused before anything changes."""
+        """Make a topic a table; whatever makes no sense is refused before anything changes.
+
+        A pattern stands for all topics it matches, also those to come.
+        """
+        if is_pattern(topic):
+            return self._enable_pattern(topic, setting)
+        found = self._checked(topic, setting)
+        self._book.put(topic, setting)
+        return found
+
+    def rebuild(self, topic: str, setting: TableSetting | None = None) -> Rebuilt:
+        """Make a table anew from its topic, under its name, perhaps in another way than before."""
+        wanted = self._book.get(topic) if setting is None else setting
+        if is_pattern(topic):
+            raise InvalidRequest(f"{topic} is a pattern; make one table after the other anew")
+        self._checked(topic, wanted, loads=False)
+        with self._given.toolbox_of(topic, wanted).open() as tools:
+            done = rebuild(tools, wanted.rules())
+        if setting is not None:
+            self._book.put(topic, setting)
+        return done
+
+    def _checked(self, topic: str, setting: TableSetting, *, loads: bool = True) -> EnabledTable:
+        """Return what a topic would be as a table, if it can be one."""
         check_setting(setting)
         columns = TopicSchemas(self._given.registry, topic).columns()
         check_partitioning(read_partitioning(setting.partition_by), columns)
-        tables = open_tables(topic, setting, self._given.catalogs, self._given.clock)
-        tables.main.load()
-        self._book.put(topic, setting)
+        if setting.layout == "danube-iceberg" and topic not in self._states(topic):
+            raise InvalidRequest(
+                f"layout danube-iceberg has no column for the partition, and {topic} has several; "
+                "take layout danube"
+            )
+        tables = self._tables(topic, setting)
+        if loads:
+            tables.main.load()
         return EnabledTable(
             topic=topic,
             table=tables.main.name,
@@ -84,13 +124,35 @@ class TableOperations:
             columns=[f"{each.name} {each.type}" for each in columns],
         )
 
+    def _enable_pattern(self, pattern: str, setting: TableSetting) -> EnabledTable:
+        check_pattern_setting(setting)
+        topics = self._book.topics_of(pattern)
+        for topic in topics:
+            self._checked(topic, setting_for(setting, topic))
+        if not self._book.patterns():
+            self._given.registry.ensure_topic(PATTERNS_TOPIC)
+        self._book.put(pattern, setting)
+        return EnabledTable(
+            topic=pattern,
+            table=setting.table,
+            dead_letters=setting.dead_letters,
+            columns=[],
+            topics=topics,
+        )
+
+    def _states(self, topic: str) -> Mapping[str, TopicState]:
+        return BrokerTopic(self._given.access, topic).states()
+
     def ends_of(self, topic: str) -> dict[str, int]:
         """Return where a topic's partitions end now, for a table that starts there."""
         return self._book.latest_offsets(topic)
 
     def disable(self, topic: str) -> TableLine:
         """Make a topic no table any more; the table and how far it is stay."""
-        line = _line(topic, self._book.get(topic))
+        if is_pattern(topic):
+            line = _line(topic, self._book.patterns().get(topic) or self._book.get(topic))
+        else:
+            line = _line(topic, self._book.get(topic))
         self._book.remove(topic)
         return line
 
@@ -102,7 +164,7 @@ class TableOperations:
         """Tell how far a table is."""
         setting = self._book.get(topic)
         tables = self._tables(topic, setting)
-        states = BrokerTopic(self._given.access, topic).states()
+        states = self._states(topic)
         snapshot = tables.main.load()
         positions = {} if snapshot is None else snapshot.positions
         rows, _ = backlog(positions, states, setting.starts)
@@ -142,7 +204,7 @@ class TableOperations:
         return verify(
             tables.main.name,
             {} if snapshot is None else snapshot.positions,
-            BrokerTopic(self._given.access, topic).states(),
+            self._states(topic),
             Check(
                 starts=setting.starts,
                 may_lack=setting.mode == "upsert" or setting.on_error == "skip",

@@ -74,7 +74,10 @@ class TableTools(Struct, frozen=True, kw_only=True):
 
 
 class RangeWriter:
-    """Writes the rows of spans to files of a table; `columns` grows by what messages bring."""
+    """Writes the rows of spans to files of a table; `columns` grows by what messages bring.
+
+    `again`: messages that are among the dead letters are decoded like all others.
+    """
 
     def __init__(
         self,
@@ -84,8 +87,11 @@ class RangeWriter:
         spans: Mapping[str, Span],
         columns: Columns,
         name: str,
+        *,
+        again: bool = False,
     ) -> None:
         self._tools = tools
+        self._again = again
         self._rules = rules
         self._snapshot = snapshot
         self._spans = spans
@@ -139,7 +145,7 @@ class RangeWriter:
 
     def _known_dead_letters(self) -> dict[str, pa.Array]:
         """Return offsets of the range that an earlier try has set aside, by physical topic."""
-        if self._rules.on_bad_message != "dlq":
+        if self._again or self._rules.on_bad_message != "dlq":
             return {}
         self.dead_snapshot = snapshot = self._tools.dead.load()
         if snapshot is None:

@@ -1,9 +1,11 @@
 """Which table a topic goes to, and how; kept with the topic, as a property of it. Pure."""
 
+import re
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.names import check_topic_name
@@ -14,6 +16,12 @@ from pydanube.tables.partitioning import read_partitioning
 from pydanube.tables.ranges import ExportRules, OnBadMessage
 
 PROPERTY = "danube.table"
+PATTERNS_PROPERTY = "danube.table_patterns"
+PATTERNS_TOPIC = "/system/tables"
+"""Settings of patterns have no topic of their own, so they are kept with this one."""
+NONE = "none"
+"""The property of a topic that is no table, whatever patterns say."""
+PATTERN_TABLE = "{namespace}.{topic}"
 FRESHNESS_MS_MIN = 1_000
 FRESHNESS_MS_MAX = 3_600_000
 COMMIT_BYTES = 128 * 1024 * 1024
@@ -21,6 +29,8 @@ UPSERT_ROWS_MAX = 10_000
 """Of one commit into a table with a key: Iceberg names every key in its conditions."""
 
 Mode = Literal["append", "upsert"]
+Layout = Literal["danube", "danube-iceberg"]
+"""Which columns there are: all that a message has, or those of the reference's exporter."""
 
 
 class TableSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +46,7 @@ class TableSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     key: tuple[str, ...] = ()
     """Of mode upsert: columns; the routing key, or fields of payloads."""
     on_error: OnBadMessage = "dlq"
+    layout: Layout = "danube"
     starts: dict[str, int] = {}
     """Where the partitions that there were began, if not at their beginning."""
 
@@ -43,6 +54,12 @@ class TableSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def dead_letters(self) -> str:
         """The table of dead letters."""
         return f"{self.table.rstrip('/')}__dlq"
+
+    @property
+    def shape(self) -> str:
+        """What a table must stay like while it is continued."""
+        rows = f"one row per {', '.join(self.key)}" if self.key else "one row per message"
+        return f"{self.layout}, {rows}"
 
     @property
     def hold(self) -> str:
@@ -71,6 +88,8 @@ def check_setting(setting: TableSetting) -> TableSetting:
         raise InvalidRequest("the key names a column twice")
     if set(setting.key) & (set(ENVELOPE.names) - {"routing_key"}):
         raise InvalidRequest("the key is routing_key, or fields of payloads")
+    if setting.layout == "danube-iceberg" and (setting.format != "iceberg" or setting.partition_by):
+        raise InvalidRequest("layout danube-iceberg is for Iceberg tables without partitions")
     if is_path(setting.table):
         if setting.format != "delta":
             raise InvalidRequest(
@@ -96,6 +115,45 @@ def is_path(table: str) -> bool:
 def default_table(topic: str) -> str:
     """Return the table of a topic that names none: /default/orders is default.orders."""
     return check_topic_name(topic).strip("/").replace("/", ".").replace("-", "_")
+
+
+def is_pattern(topic: str) -> bool:
+    """Tell whether a name stands for many topics: `/default/*`, `/shop/orders-*`."""
+    return "*" in topic
+
+
+def pattern_expression(pattern: str) -> str:
+    """Return a pattern over names as a regular expression; InvalidRequest: it is none."""
+    check_topic_name(pattern.replace("*", "x"))
+    return "[^/]*".join(re.escape(each) for each in pattern.split("*"))
+
+
+def check_pattern_setting(setting: TableSetting) -> TableSetting:
+    """Return a setting for many topics that makes sense."""
+    if "{topic}" not in setting.table:
+        raise InvalidRequest(
+            f"all topics of a pattern would share table {setting.table!r}; name it with {{topic}}, "
+            "and {namespace} if there are several: --table 'lake.{topic}'"
+        )
+    return check_setting(setting_for(setting, "/namespace/topic"))
+
+
+def setting_for(setting: TableSetting, topic: str) -> TableSetting:
+    """Return what a pattern's setting comes to for one of its topics."""
+    namespace, _, name = topic.strip("/").partition("/")
+    parts = {"{namespace}": namespace, "{topic}": name}
+    table = setting.table
+    for mark, value in parts.items():
+        table = table.replace(mark, value if is_path(setting.table) else value.replace("-", "_"))
+    return structs.replace(setting, table=table)
+
+
+def chosen_by(patterns: Mapping[str, TableSetting], topic: str) -> TableSetting | None:
+    """Return what patterns say about a topic; of several that match, the longest is meant."""
+    for pattern in sorted(patterns, key=lambda each: (-len(each), each)):
+        if re.fullmatch(pattern_expression(pattern), topic, re.ASCII):
+            return setting_for(patterns[pattern], topic)
+    return None
 
 
 def encode_setting(setting: TableSetting) -> str:

@@ -71,6 +71,11 @@ class RegistryConnection:
             lambda: self._parse(thread.call(client.schemas.get_by_id(schema_id, version))),
         )
 
+    def ensure_topic(self, topic: str) -> None:
+        """Create a reliable topic, unless there is one."""
+        thread, client = self._open()
+        thread.call(_produced(client, topic))
+
     def _parse(self, found: SchemaVersion) -> Schema:
         return self._parsed.get(
             (found.schema_id, found.version),
@@ -86,6 +91,11 @@ class RegistryConnection:
 
 async def _opened(url: str) -> Client:
     return await connect(url)
+
+
+async def _produced(client: Client, topic: str) -> None:
+    async with client.producer(topic):
+        return
 
 
 class TopicSchemas(TableSchemas):

@@ -218,3 +218,20 @@ def test_a_table_with_a_key_is_joined_too(lake: Lake) -> None:
     topic.publish({"id": 12}, schema=(1, 1), key="k0")
     export_all(exporter(lake, topic, shelf(), **rules))
     assert sorted(row["offset"] for row in lake.rows()) == [7, 8, 9, 10, 11, 12]
+
+
+def test_partitions_of_any_name_are_joined(lake: Lake) -> None:
+    topic, schemas = MemoryTopic(), SchemaShelf()
+    schemas.add(1, 1, {"id": {"type": "integer"}, "region": {"type": "string"}})
+    cut = read_partitioning("region")
+    table = lake.table(partitioning=cut)
+    rules = {"upsert_key": ("routing_key",), "limits": Limits(rows=2)}
+    for number in range(8):
+        region = ("a b/=%2F", "ü")[number % 2]
+        topic.publish({"id": number, "region": region}, schema=(1, 1), key=f"k{number}")
+    export_all(exporter(lake, topic, schemas, table=table, **rules))
+    before = sorted(lake.rows(), key=lambda row: row["offset"])
+    join = maintenance.join_by(HereWorkers(), MemoryToolbox(lake, topic, schemas, table))
+    done = maintenance.compact(table, SystemRandomness(), join=join)
+    assert (done.change, done.files_after) == ("compacted", 2)
+    assert sorted(lake.rows(), key=lambda row: row["offset"]) == before

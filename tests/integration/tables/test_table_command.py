@@ -202,6 +202,85 @@ def test_a_partitioned_topic_is_one_table_and_a_topic_created_anew_is_refused(
     tables.answer("disable", topic)
 
 
+def test_a_pattern_makes_tables_of_all_its_topics_also_of_those_to_come(
+    tables: Tables, topics: Topics
+) -> None:
+    topics.publish("/default/shop-a", range(3))
+    topics.publish("/default/shop-b", range(2))
+    topics.publish("/default/other", range(1))
+    where = ["--format", "delta", "--table", f"{tables.root}/all/{{namespace}}/{{topic}}"]
+    enabled = tables.answer("enable", "/default/shop-*", *where)
+    assert enabled["topics"] == ["/default/shop-a", "/default/shop-b"]
+    topics.publish("/default/shop-c", range(4))
+    listed = {each["topic"]: each["table"] for each in tables.answer("list")}
+    assert listed == {
+        f"/default/shop-{name}": f"{tables.root}/all/default/shop-{name}" for name in "abc"
+    }
+    assert tables.answer("backfill", "/default/shop-c")["lag_rows"] == 0
+    assert tables.answer("verify", "/default/shop-c")["rows"] == 4
+    tables.answer("disable", "/default/shop-b")
+    assert {each["topic"] for each in tables.answer("list")} == {
+        "/default/shop-a",
+        "/default/shop-c",
+    }
+    own = ["--format", "delta", "--table", f"{tables.root}/own"]
+    tables.answer("enable", "/default/shop-b", *own)
+    listed = {each["topic"]: each["table"] for each in tables.answer("list")}
+    assert listed["/default/shop-b"] == f"{tables.root}/own"
+    tables.answer("disable", "/default/shop-*")
+    assert [each["topic"] for each in tables.answer("list")] == ["/default/shop-b"]
+    tables.answer("disable", "/default/shop-b")
+    assert tables.run("disable", "/default/shop-*").exit_code == 3
+
+
+def test_a_table_is_made_anew_in_another_way(tables: Tables, topics: Topics) -> None:
+    topic = "/default/anew"
+    topics.publish(topic, range(8))
+    where = ["--format", "iceberg", "--catalog", "lake"]
+    tables.answer("enable", topic, *where)
+    tables.answer("backfill", topic)
+    refused = tables.run("enable", topic, *where, "--mode", "upsert")
+    assert refused.exit_code == 5
+    assert "was made as" in refused.output
+    done = tables.answer("enable", topic, *where, "--mode", "upsert", "--rebuild")
+    assert (done["messages"], done["dead_letters"]) == (8, 3)
+    topics.publish(topic, range(8, 10))
+    assert tables.answer("backfill", topic)["lag_rows"] == 0
+    assert tables.answer("verify", topic)["findings"] == []
+    keys = [row["routing_key"] for row in tables.rows("iceberg", "anew")]
+    assert sorted(keys) == [f"key-{number}" for number in (1, 2, 4, 5)]
+    assert tables.answer("rebuild", topic)["messages"] == 10
+    tables.answer("disable", topic)
+
+
+def test_a_table_of_the_reference_layout_is_for_plain_topics(
+    broker: Broker, tables: Tables, topics: Topics
+) -> None:
+    where = ["--format", "iceberg", "--catalog", "lake", "--layout", "danube-iceberg"]
+    create_partitions(broker, "/default/layout-parts", 2)
+    refused = tables.run("enable", "/default/layout-parts", *where)
+    assert refused.exit_code == 2
+    assert "no column for the partition" in refused.output
+    topics.publish("/default/layout", range(5))
+    tables.answer("enable", "/default/layout", *where)
+    tables.answer("backfill", "/default/layout")
+    verdict = tables.answer("verify", "/default/layout", "--content")
+    assert (verdict["rows"], verdict["compared"], verdict["findings"]) == (5, 5, [])
+    assert list(tables.rows("iceberg", "layout")[0]) == [
+        "offset",
+        "publish_time",
+        "producer_name",
+        "routing_key",
+        "schema_id",
+        "schema_version",
+        "payload",
+        "attributes_json",
+    ]
+    for verb in ("compact", "expire", "vacuum"):
+        assert tables.answer(verb, "/default/layout", "--dry-run")
+    tables.answer("disable", "/default/layout")
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -213,6 +292,10 @@ def test_a_partitioned_topic_is_one_table_and_a_topic_created_anew_is_refused(
         (["--catalog", "lake", "--key", "id"], "a key belongs to mode upsert"),
         (["--catalog", "lake", "--partition-by", "day(nothing)"], "cannot be partitioned"),
         (["--catalog", "lake", "--partition-by", "week(publish_time)"], "no partitioning"),
+        (["--catalog", "lake", "--partition-by", "bucket(0, offset)"], "1 to 10000 buckets"),
+        (["--catalog", "lake", "--partition-by", "bucket(4, payload)"], "needs a text"),
+        (["--catalog", "files", "--format", "delta", "--layout", "danube-iceberg"], "for Iceberg"),
+        (["--catalog", "lake", "--rebuild"], "there is no table"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(
@@ -220,7 +303,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
 ) -> None:
     topics.publish("/default/refused", range(1))
     result = tables.run("enable", "/default/refused", *arguments)
-    assert result.exit_code in (2, 3)
+    assert result.exit_code in (2, 3, 5)
     assert reason in result.output
     assert tables.answer("list") == []
 
