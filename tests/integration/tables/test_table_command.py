@@ -357,3 +357,32 @@ def test_the_service_follows_a_topic_and_ends_on_sigterm(tables: Tables, topics:
         serving.communicate()
     assert len(tables.rows("delta", "followed")) == 15
     tables.answer("disable", topic)
+
+
+def test_the_references_exporter_runs_by_its_own_file(tables: Tables, topics: Topics) -> None:
+    topic = "/default/referred"
+    topics.publish(topic, range(6))
+    lake = json.loads(tables.catalogs.read_text())["catalogs"]["lake"]
+    config = {
+        "broker": {"address": tables.broker.url},
+        "catalog": {"name": "lake", **lake},
+        "compaction": {"max_flush_interval_seconds": 1},
+        "topics": [{"namespace": "default", "topic": "referred", "table_name": "referred"}],
+    }
+    path = tables.root / "danube-iceberg.yaml"
+    path.write_text(json.dumps(config))
+    program = "from pydanube.cli.main import danube_iceberg; danube_iceberg()"
+    command = [sys.executable, "-c", program, "--config", str(path)]
+    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    try:
+        assert serving.stderr is not None
+        assert serving.stderr.readline() == "serving tables\n"
+        assert "6 messages, 6 rows, lag 0" in serving.stderr.readline()
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(timeout=20) == 0
+    finally:
+        serving.kill()
+        serving.communicate()
+    rows = sorted(tables.rows("iceberg", "referred"), key=lambda row: row["offset"])
+    assert [row["publish_time"] for row in rows] == [1_000 * number for number in range(6)]
+    tables.answer("disable", topic)
