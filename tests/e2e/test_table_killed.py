@@ -19,17 +19,10 @@ from pydanube.tables.settings import TableSetting
 from pydanube.testing.broker import Broker
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
+from tests.support.killed_exporter import STEPS
 from tests.support.raw_client import RawClient
 from tests.support.spark_topics import Topics, create_partitions
 
-STEPS = (
-    "before write",
-    "after write",
-    "before commit",
-    "after dead letters",
-    "after commit",
-    "before progress",
-)
 FIRST = {"type": "object", "properties": {"number": {"type": "integer"}}}
 SECOND = {"type": "object", "properties": {**FIRST["properties"], "note": {"type": "string"}}}
 

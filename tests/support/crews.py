@@ -17,6 +17,8 @@ class UnsteadyWorkers:
         self.done: list[Any] = []
         self.before: Callable[[Any], None] = lambda task: None
         """Called ahead of each task."""
+        self.after: Callable[[], None] = lambda: None
+        """Called once all tasks are done."""
 
     def ready(self) -> bool:
         return True
@@ -33,6 +35,7 @@ class UnsteadyWorkers:
             self.before(task)
             self.done.append(task)
             found[number] = msgspec.msgpack.encode(work(task))
+        self.after()
         return [msgspec.msgpack.decode(found[number], type=kind) for number in range(len(tasks))]
 
 

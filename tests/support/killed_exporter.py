@@ -29,6 +29,15 @@ from pydanube.tables.catalogs import CatalogSetting
 from pydanube.tables.opening import surroundings_of
 from pydanube.tables.service import RunningTable
 
+STEPS = (
+    "before write",
+    "after write",
+    "before commit",
+    "after dead letters",
+    "after commit",
+    "before progress",
+)
+
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)

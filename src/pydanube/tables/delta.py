@@ -309,7 +309,8 @@ class DeltaSnapshot(LakeSnapshot):
                     for key, value in (there[path].get("partition") or {}).items()
                 }
                 size = there[path]["size_bytes"]
-                actions.append(RemoveAction(path, False, now_ms, size, values))
+                # It is written as it is listed: deltalake encodes what it is given.
+                actions.append(RemoveAction(unquote(path), False, now_ms, size, values))
         # deltalake does not notice that somebody else removes the same files: only the version
         # right behind the one that was loaded will do.
         exact = CommitProperties(custom_metadata=dict(summary), max_commit_retries=0)

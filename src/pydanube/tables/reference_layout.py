@@ -30,7 +30,7 @@ from pydanube.tables.state import Position
 
 _ATTRIBUTES_JSON = "attributes_json"
 _ALWAYS = ("offset", "publish_time", "producer_name", "routing_key")
-_WITHOUT_SCHEMA = ("schema_id", "schema_version", PAYLOAD, "attributes")
+_WITHOUT_SCHEMA = ("schema_id", "schema_version")
 
 
 class ReferenceLayoutTable(LakeTable):
@@ -181,14 +181,14 @@ def _stored_schema(columns: pa.Schema, *, raw: bool) -> pa.Schema:
     for each in columns:
         if each.name == "publish_time":
             fields.append(pa.field(each.name, pa.int64()))
-        elif each.name == "attributes" and raw:
-            fields.append(pa.field(_ATTRIBUTES_JSON, pa.string()))
         elif (
             each.name not in ENVELOPE.names
             or each.name in _ALWAYS
             or (raw and each.name in _WITHOUT_SCHEMA)
         ):
             fields.append(each)
+    if raw:
+        fields.append(pa.field(_ATTRIBUTES_JSON, pa.string()))
     return pa.schema(fields)
 
 

@@ -92,7 +92,8 @@ def test_jobs_race_and_the_table_is_exact(lake: Lake, schemas: SchemaShelf) -> N
     check_complete(topic, lake, dead=[(TOPIC, 5), (TOPIC, 22), (TOPIC, 39)])
 
 
-def test_whoever_loses_a_race_leaves_no_file(lake: Lake, schemas: SchemaShelf) -> None:
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_whoever_loses_a_race_leaves_no_file(lake: Lake, schemas: SchemaShelf, when: str) -> None:
     topic = MemoryTopic()
     topic.publish(order(0), schema=(1, 1))
     export_all(exporter(lake, topic, schemas))
@@ -100,11 +101,11 @@ def test_whoever_loses_a_race_leaves_no_file(lake: Lake, schemas: SchemaShelf) -
     # A twin of a task leaves its files behind, as a killed one does; there is none here.
     workers = UnsteadyWorkers()
 
-    def outrun(task: object) -> None:
-        workers.before = lambda task: None
+    def outrun(*_: object) -> None:
+        workers.before, workers.after = lambda task: None, lambda: None
         export_all(exporter(lake, topic, schemas))
 
-    workers.before = outrun
+    setattr(workers, when, outrun)
     export_all(exporter(lake, topic, schemas, crew=crew_of(workers)))
     check_complete(topic, lake, dead=[(TOPIC, 2)])
     assert len(lake.data_files()) == 3

@@ -151,28 +151,34 @@ def test_a_vacuum_that_cannot_match_files_removes_nothing(
     check_complete(topic, lake)
 
 
-def outrun_join(monkeypatch: pytest.MonkeyPatch, lake: Lake, meanwhile: Callable[[], None]) -> None:
-    """Let something happen once files were joined, and before they are committed."""
+def outrun(
+    monkeypatch: pytest.MonkeyPatch, lake: Lake, at: str, meanwhile: Callable[[], object]
+) -> None:
+    """Let something happen once, after files were joined or right before they are committed."""
     kind = type(lake.table().load())
-    join = kind.join
+    original = getattr(kind, at)
 
-    def slow(self: Any, name: str, paths: Any) -> Any:
-        joined = join(self, name, paths)
-        monkeypatch.setattr(kind, "join", join)
+    def slow(self: Any, *arguments: Any) -> Any:
+        monkeypatch.setattr(kind, at, original)
+        if at == "replace":
+            meanwhile()
+            return original(self, *arguments)
+        joined = original(self, *arguments)
         meanwhile()
         return joined
 
-    monkeypatch.setattr(kind, "join", slow)
+    monkeypatch.setattr(kind, at, slow)
 
 
+@pytest.mark.parametrize("at", ["join", "replace"])
 def test_exporters_go_on_while_files_are_joined(
-    lake: Lake, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     def more() -> None:
         topic.publish({"id": 14}, schema=(1, 1))
         export_all(exporter(lake, topic, shelf()))
 
-    outrun_join(monkeypatch, lake, more)
+    outrun(monkeypatch, lake, at, more)
     assert compact(lake).change == "compacted"
     check_complete(topic, lake)
     snapshot = lake.table().load()
@@ -180,10 +186,11 @@ def test_exporters_go_on_while_files_are_joined(
     assert len(snapshot.files()) == 2
 
 
+@pytest.mark.parametrize("at", ["join", "replace"])
 def test_whoever_joins_the_same_files_later_changes_nothing(
-    lake: Lake, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    outrun_join(monkeypatch, lake, lambda: compact(lake))
+    outrun(monkeypatch, lake, at, lambda: compact(lake))
     with pytest.raises(Conflict, match="run it again"):
         compact(lake)
     check_complete(topic, lake)
