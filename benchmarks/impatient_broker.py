@@ -11,6 +11,7 @@ from pydanube.wire.http2.limits import MIB, Http2Limits
 LIMITS = Http2Limits(
     connections_per_address_max=20,
     request_bytes_buffered_max=100_000,
+    resets_burst=100,
     outgoing_bytes_max=MIB,
     outgoing_seconds_max=0.5,
     handshake_seconds_max=0.5,

@@ -13,11 +13,13 @@ from hpack.table import HeaderTable
 from typing_extensions import override
 
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode
+from pydanube.wire.http2.huffman import UnreadableString, plain_block, write_integer
 
 Field = tuple[bytes, bytes]
 Head = TypeVar("Head")
 
 CACHED_BLOCKS_MAX: Final = 256
+LONG_BLOCK_BYTES: Final = 1024
 
 FORGET_TABLE: Final = b"\x20"
 """Tells the peer's decoder that our dynamic table has size 0. Our first block starts with it, so
@@ -75,12 +77,14 @@ class HeaderBlocks(Generic[Head]):
 
     def _decode(self, block: bytes) -> Sequence[Field]:
         try:
+            if len(block) > LONG_BLOCK_BYTES:
+                block = plain_block(block)
             return list(self._decoder.decode(block, raw=True))
         except OversizedHeaderListError as fault:
             raise ConnectionFault(
                 ErrorCode.ENHANCE_YOUR_CALM, "the headers are too large"
             ) from fault
-        except HPACKError as fault:
+        except (HPACKError, UnreadableString) as fault:
             raise ConnectionFault(
                 ErrorCode.COMPRESSION_ERROR, "a header block cannot be decoded"
             ) from fault
@@ -105,25 +109,11 @@ def encode_fields(fields: Sequence[Field]) -> bytes:
 def _encode_field(name: bytes, value: bytes) -> bytes:
     index = _STATIC_FIELDS.get((name, value))
     if index is not None:
-        return _integer(0x80, 7, index)
+        return write_integer(0x80, 7, index)
     index = _STATIC_NAMES.get(name)
-    start = _integer(0, 4, index) if index is not None else b"\x00" + _string(name)
+    start = write_integer(0, 4, index) if index is not None else b"\x00" + _string(name)
     return start + _string(value)
 
 
 def _string(value: bytes) -> bytes:
-    return _integer(0, 7, len(value)) + value
-
-
-def _integer(first: int, prefix_bits: int, value: int) -> bytes:
-    """Return an integer as RFC 7541 section 5.1 writes it, behind the bits of `first`."""
-    prefix_max = (1 << prefix_bits) - 1
-    if value < prefix_max:
-        return bytes([first | value])
-    written = bytearray([first | prefix_max])
-    value -= prefix_max
-    while value >= 0x80:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    written.append(value)
-    return bytes(written)
+    return write_integer(0, 7, len(value)) + value

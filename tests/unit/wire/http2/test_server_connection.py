@@ -135,6 +135,11 @@ def answered(transport):
     return [int.from_bytes(found.payload) for found in frames if found.kind == PING]
 
 
+async def all_turns_taken():
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 async def test_who_sends_a_lot_goes_on_in_turns_and_is_not_read_meanwhile(connect):
     transport, other = FakeTransport(), FakeTransport()
     connection, honest = connect(transport, clock=HastyClock()), connect(other)
@@ -144,8 +149,8 @@ async def test_who_sends_a_lot_goes_on_in_turns_and_is_not_read_meanwhile(connec
     assert not transport.reads
     honest.data_received(HELLO + request(1))
     assert other.writes
-    while not transport.reads:
-        await asyncio.sleep(0)
+    await all_turns_taken()
+    assert transport.reads
     assert answered(transport) == list(range(500))
 
 
@@ -156,8 +161,8 @@ async def test_what_arrives_out_of_turn_keeps_its_place(connect):
     everything = pings(500)
     connection.data_received(everything[:5_001])
     connection.data_received(everything[5_001:])
-    while not transport.reads:
-        await asyncio.sleep(0)
+    await all_turns_taken()
+    assert transport.reads
     assert answered(transport) == list(range(500))
 
 
@@ -172,8 +177,7 @@ async def test_a_connection_that_ends_before_its_turn_is_passed_over(connect, wa
         connection.connection_lost(None)
     elif way == "stop":
         connection.cut()
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await all_turns_taken()
     assert (len(answered(transport)) == 500) == (way == "fault")
     assert transport.ended == (way != "lost")
     connection.connection_lost(None)
