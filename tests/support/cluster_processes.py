@@ -2,12 +2,13 @@
 
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import yaml
 
 from tests.support.broker_process import BrokerProcess, free_ports
 
-FAST = {"lease_ms": 800, "heartbeat_ms": 60, "election_ms": 300}
+FAST = {"lease_ms": 500, "heartbeat_ms": 40, "election_ms": 200}
 """Times under which a dead broker is noticed within a second."""
 
 
@@ -21,6 +22,7 @@ class ClusterProcesses:
         *,
         times: dict[str, int] | None = None,
         replicas: int | None = None,
+        more: dict[str, Any] | None = None,
     ) -> None:
         ports = free_ports(count)
         seeds = [f"127.0.0.1:{port}" for port in ports]
@@ -42,6 +44,7 @@ class ClusterProcesses:
                     "durable": {"root": str(directory / "segments")},
                 },
                 "policies": {},
+                **(more or {}),
             }
             path = directory / f"broker-{number}.yml"
             path.write_text(yaml.safe_dump(config))

@@ -263,8 +263,8 @@ class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             description="A broker that is not heard of for so long has lost its topics; it stops "
             "by itself after three quarters of that.",
         ),
-    ] = 2_000
-    heartbeat_ms: Annotated[int, Meta(ge=20, description="Between heartbeats of the leader.")] = 200
+    ] = 1_500
+    heartbeat_ms: Annotated[int, Meta(ge=20, description="Between heartbeats of the leader.")] = 150
     election_ms: Annotated[
         int,
         Meta(
@@ -272,7 +272,7 @@ class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             description="Without a heartbeat for this long, up to twice as long, brokers elect "
             "another leader; several heartbeats at least.",
         ),
-    ] = 1_000
+    ] = 700
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

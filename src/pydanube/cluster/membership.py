@@ -23,7 +23,7 @@ _log = get_logger(__name__)
 class LeaseTerms(Struct, frozen=True, kw_only=True):
     """How long a broker may be silent."""
 
-    ttl_ms: int = 2_500
+    ttl_ms: int = 1_500
 
     @property
     def trusted_ms(self) -> int:
