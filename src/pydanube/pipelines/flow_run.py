@@ -15,6 +15,7 @@ from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.pipelines.batches import BatchDone, BatchWork
 from pydanube.pipelines.checks import Beginning, begin
 from pydanube.pipelines.definitions import PipelineDefinition, Step, Trigger
+from pydanube.pipelines.errors import FlowRefused
 from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.frames import (
     FlowFrames,
@@ -29,6 +30,7 @@ from pydanube.pipelines.frames import (
 from pydanube.pipelines.graph import REJECTED, Flow
 from pydanube.pipelines.identity import FlowIdentity, identity_of
 from pydanube.pipelines.reports import FlowStatus, status_of
+from pydanube.pipelines.waiting import begun_before
 from pydanube.pipelines.writing import topic_options
 from pydanube.runtime.clock import Clock
 from pydanube.spark.amounts import read_duration_ms
@@ -200,6 +202,10 @@ class FlowRun:
     def _start(self) -> None:
         record = self._files.record()
         planning = plan_flow(self._spark, self._frames, record.starts if record else {})
+        if not self._beginning.new_checkpoint:
+            refusal = begun_before(self._frames, self._files, self._clock.now_ms())
+            if refusal is not None:
+                raise FlowRefused(f"{self.flow.name}: {refusal}")
         record = begin(
             self.flow, self._files, planning.identity, self._beginning, self._clock.now_ms()
         )

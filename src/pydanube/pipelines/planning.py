@@ -11,7 +11,7 @@ from pydanube.pipelines.flow_run import FlowPlanning, plan_flow
 from pydanube.pipelines.frames import FlowFrames, PythonStep
 from pydanube.pipelines.graph import Flow, flows_of
 from pydanube.pipelines.reports import FlowPlan, PipelinePlan, SourceWaiting
-from pydanube.pipelines.waiting import reached_by, waiting_for
+from pydanube.pipelines.waiting import begun_before, reached_by, waiting_for
 from pydanube.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -49,8 +49,11 @@ def _plan(
         starts = record.starts if record else {}
         waiting = waiting_for(frames, reached_by(files, frames), starts, now_ms)
         planning = plan_flow(spark, frames, starts)
-        refusal = find_refusal(flow, files, planning.identity)
-        refusals += [refusal] if refusal else []
+        found = (
+            find_refusal(flow, files, planning.identity),
+            begun_before(frames, files, now_ms),
+        )
+        refusals += [each for each in found if each is not None]
     except DanubeError as error:
         refusals.append(str(error))
     guarantee, reason = promise(flow)

@@ -7,8 +7,10 @@ from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.frames import FlowFrames
 from pydanube.pipelines.reports import SourceWaiting
 from pydanube.runtime.blocking import environment
-from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, read_options
+from pydanube.spark.brokers import brokers_of
+from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, ReadOptions, read_options
 from pydanube.spark.source.batch_reader import ReadRange, resolve_range
+from pydanube.spark.source.cursors import position_of
 from pydanube.spark.source.offsets import read_offset
 
 
@@ -52,6 +54,32 @@ def waiting_for(
     return tuple(found)
 
 
+def begun_before(frames: FlowFrames, files: FlowFiles, now_ms: int) -> str | None:
+    """Return why a flow into a topic should not begin, if its cursors show that it has once.
+
+    A topic does not say whence its rows came: begun anew, they would all be there twice.
+    """
+    flow = frames.flow
+    known = files.query_id() is not None or files.record() is not None
+    if known or flow.sink.format != "danube" or flow.sink.guarantee != "exactly_once":
+        return None
+    for each in waiting_for(frames, {}, {}, now_ms):
+        if flow.sources[each.source].start == "committed":
+            continue
+        subscription = frames.subscription_of(each.source)
+        brokers = brokers_of(_parsed(frames.options_of(each.source), now_ms).access)
+        for topic, start in each.start.items():
+            cursor = position_of(brokers, topic, subscription)
+            if cursor is not None and cursor.position > start:
+                return (
+                    f"there is no checkpoint {files.checkpoint}, and subscription {subscription} "
+                    f"has passed {topic} up to {cursor.position}: the flow has run before, and its "
+                    f"rows are in {flow.sink.target}. Bring the checkpoint back, or begin anew "
+                    "with `run --new-checkpoint`, which writes them again"
+                )
+    return None
+
+
 def begins_and_frontiers(frames: FlowFrames, name: str) -> dict[str, tuple[int, int]]:
     """Return the first offset there is, and the next one there will be, of each partition."""
     options = frames.options_of(name)
@@ -60,6 +88,9 @@ def begins_and_frontiers(frames: FlowFrames, name: str) -> dict[str, tuple[int, 
 
 
 def _range_of(options: Mapping[str, str], now_ms: int) -> ReadRange:
+    return resolve_range(_parsed(options, now_ms), ())
+
+
+def _parsed(options: Mapping[str, str], now_ms: int) -> ReadOptions:
     url = environment(URL_VARIABLE) or DEFAULT_URL
-    parsed = read_options(options, streaming=True, now_ms=now_ms, default_url=url)
-    return resolve_range(parsed, ())
+    return read_options(options, streaming=True, now_ms=now_ms, default_url=url)
