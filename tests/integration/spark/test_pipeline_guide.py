@@ -17,7 +17,7 @@ def fences(info: str) -> list[str]:
     return [match["body"] for match in FENCE.finditer(text) if match["info"].strip() == info]
 
 
-@pytest.mark.parametrize("code", fences("python spark"))
+@pytest.mark.parametrize("code", fences("python spark"), ids=str.__len__)
 def test_a_snippet_runs(code, spark, broker, tmp_path):
     code = code.replace("http://127.0.0.1:6650", broker.url)
     code = re.sub(r"/var/lib/danube", str(tmp_path), code)
@@ -28,7 +28,7 @@ def test_the_guide_holds_snippets():
     assert fences("python spark")
 
 
-@pytest.mark.parametrize("text", fences("yaml"))
+@pytest.mark.parametrize("text", fences("yaml"), ids=str.__len__)
 def test_a_file_of_the_guide_is_right(text):
     definition, places = read_definition(text, str(GUIDE), {})
     check_graph(definition, places)
