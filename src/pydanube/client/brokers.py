@@ -92,8 +92,12 @@ class Brokers:
         self.service = known[1 % len(known)]
 
     def _known(self, first: Connection) -> list[Connection]:
-        """Return all brokers, that one first, then the one that is asked for everything."""
-        return list(dict.fromkeys((first, self.service, *self._connections.values())))
+        """Return all brokers: that one first, then the one that is asked for everything.
+
+        Those that did not answer lately come last, for a broker that is frozen takes its time.
+        """
+        known = dict.fromkeys((first, self.service, *self._connections.values()))
+        return sorted(known, key=lambda connection: connection.is_troubled)
 
     def _reached(self, connection: Connection) -> None:
         # Through a proxy, one address stands for many brokers, and only by name for one of them.

@@ -53,6 +53,9 @@ class Subscription(Struct, frozen=True, kw_only=True):
     """Nobody will come back under the consumer's name: it was made up."""
 
 
+_TROUBLE = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED)
+
+
 class Connection:
     """Calls to one broker. Errors are DanubeErrors; `retryable` tells whether repeating can help.
 
@@ -66,6 +69,8 @@ class Connection:
             {PROXY_HEADER: address.broker_url} if address.proxy else None
         )
         self._request_ids = count(1)
+        self.is_troubled = False
+        """It did not answer when it was last asked: others are asked before it."""
 
     @property
     def schemas(self) -> SchemaCalls:
@@ -234,11 +239,13 @@ class Connection:
         # A proxy routes by header; discovery is answered by whichever broker it reaches.
         metadata = self._metadata if routed else None
         try:
-            return await services.invoke(
+            reply = await services.invoke(
                 self._channel, method, request, metadata=metadata, timeout_seconds=seconds_max
             )
         except CallRefused as refusal:
             raise self.error(refusal, method.path) from refusal
+        self.is_troubled = False
+        return reply
 
     def open_flight(self, path: str, request: bytes | AsyncIterator[Body]) -> AsyncIterator[bytes]:
         """Make a call of the batch API, with one request or a stream of them."""
@@ -250,6 +257,7 @@ class Connection:
         """Return what a caller of this broker meets when a call was refused."""
         if refusal.code is StatusCode.OUT_OF_RANGE and method == services.SEND_MESSAGE.path:
             return SessionUnknown(refusal.text)
+        self.is_troubled = refusal.code in _TROUBLE
         if refusal.code is StatusCode.UNAVAILABLE:
             return Unavailable(
                 f"the broker at {self.address.connect_url} cannot be used now: {refusal.text}"
