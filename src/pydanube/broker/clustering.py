@@ -15,6 +15,7 @@ from pydanube.cluster.mirrors.settings import MirrorSettings
 from pydanube.cluster.opening import Opening
 from pydanube.cluster.operations import Operations
 from pydanube.cluster.ownership import Ownership
+from pydanube.cluster.planning import Chooser
 from pydanube.cluster.records import BrokerRecord, BrokerState, encode
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
@@ -131,7 +132,7 @@ class Clustering:
             leadership=given.leadership,
             catalog=topics.catalog,
             clock=given.clock,
-            choose=self.choose,
+            chooser=self._chooser,
             moves_reliable=given.moves_reliable,
         )
         self.balancing = Balancing(
@@ -157,6 +158,10 @@ class Clustering:
         state = msgspec.json.decode(entry.value, type=BrokerState) if entry is not None else None
         if state is None or state.reason == SHUTDOWN:
             await self._given.store.put(key, encode(BrokerState(mode="active", reason="boot")))
+
+    def _chooser(self) -> Chooser:
+        assert self.balancing is not None, "nothing is placed before this broker has joined"
+        return self.balancing.chooser()
 
     def choose(self, topic: str, brokers: Sequence[BrokerId]) -> BrokerId:
         """Return which of several living brokers takes a topic."""

@@ -23,7 +23,7 @@ from pydanube.balance.settings import RebalanceSettings
 from pydanube.cluster.directory import Directory
 from pydanube.cluster.leader import Leader
 from pydanube.cluster.membership import Membership
-from pydanube.cluster.planning import ask_for
+from pydanube.cluster.planning import Chooser, ask_for
 from pydanube.cluster.view import ClusterView
 from pydanube.errors import DanubeError
 from pydanube.metadata import keys
@@ -111,6 +111,22 @@ class Balancing:
         chosen = found if found is not None else brokers[0]
         self._last_chosen = chosen
         return chosen
+
+    def chooser(self) -> Chooser:
+        """Return who chooses for several topics in a row, and reckons with its own choices."""
+        load = self.load()
+
+        def choose(topic: str, brokers: Sequence[BrokerId]) -> BrokerId:
+            nonlocal load
+            known = {each: load.brokers[each] for each in brokers if each in load.brokers}
+            some = ClusterLoad(brokers=known)
+            chosen = choose_broker(some, topic, self._settings.rebalance.strategy).broker
+            if chosen is None:  # They have come this very moment.
+                return brokers[0]
+            load = load.with_assignment(topic, chosen)
+            return chosen
+
+        return choose
 
     def load(self, *, only: Sequence[BrokerId] | None = None) -> ClusterLoad:
         """Return the load of all living brokers, or of some, as they last reported it."""

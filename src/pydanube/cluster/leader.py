@@ -1,6 +1,7 @@
 """The duties of the cluster's leader: every topic has an owner, and draining brokers get empty."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -20,6 +21,8 @@ LOOK_SECONDS = 1.0
 """What no change announced is found by looking."""
 _SETTLE_SECONDS = 0.02
 """Changes that come together are seen together."""
+_REST = 2.0
+"""So much longer than a look takes is the pause before the next."""
 
 _log = get_logger(__name__)
 
@@ -54,7 +57,7 @@ class Leader:
         leadership: Leadership,
         catalog: Catalog,
         clock: Clock,
-        choose: Chooser,
+        chooser: Callable[[], Chooser],
         moves_reliable: bool,
     ) -> None:
         self._store = store
@@ -63,7 +66,7 @@ class Leader:
         self._leadership = leadership
         self._catalog = catalog
         self._clock = clock
-        self._choose = choose
+        self._chooser = chooser
         self._moves_reliable = moves_reliable
         self._wakeup = asyncio.Event()
         self._term: Term | None = None
@@ -78,16 +81,19 @@ class Leader:
     async def run(self) -> None:
         """Do what is due until cancelled."""
         self._directory.wakes(self._wakeup)
+        took_seconds = 0.0
         while True:
             timer = self._clock.call_later(LOOK_SECONDS, self._wakeup.set)
             await self._wakeup.wait()
             timer.cancel()
-            await self._clock.sleep(_SETTLE_SECONDS)
+            await self._clock.sleep(max(_SETTLE_SECONDS, _REST * took_seconds))
             self._wakeup.clear()
+            began = self._clock.monotonic_seconds()
             try:
                 await self._look()
             except DanubeError as error:
                 _log.warning("the leader's duties wait", cause=str(error))
+            took_seconds = self._clock.monotonic_seconds() - began
 
     async def _look(self) -> None:
         if not self._leadership.is_leader or not self._membership.is_certain:
@@ -120,7 +126,7 @@ class Leader:
         return plan(
             view,
             facts,
-            self._choose,
+            self._chooser(),
             self._clock.now_ms(),
             moves_reliable=self._moves_reliable,
         )

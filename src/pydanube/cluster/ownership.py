@@ -29,6 +29,8 @@ from pydanube.topics.topic import Topic
 WORK_MAX = 16
 """Topics that are opened, handed over or let go at a time."""
 LOOK_SECONDS = 1.0
+_REST = 2.0
+"""So much longer than a look takes is the pause before the next."""
 _FIRST_PAUSE_SECONDS = 0.1
 _LAST_PAUSE_SECONDS = 5.0
 
@@ -159,7 +161,10 @@ class Ownership(Placement):
         self._membership.on_change = self._wakeup.set
         while True:
             self._wakeup.clear()
+            began = self._clock.monotonic_seconds()
             self._reconcile()
+            # With many topics a look takes its time, and changes come in crowds.
+            await self._clock.sleep(_REST * (self._clock.monotonic_seconds() - began))
             timer = self._clock.call_later(LOOK_SECONDS, self._wakeup.set)
             await self._wakeup.wait()
             timer.cancel()

@@ -1,5 +1,6 @@
 """What one broker knows of the cluster: the keys below /cluster/, folded. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -50,6 +51,8 @@ class ClusterView:
         self.handovers: dict[str, int] = {}
         """The epoch of the last owner that let go in order, by topic."""
         self.replicas: dict[str, ReplicaSet] = {}
+        self.copies: Counter[BrokerId] = Counter()
+        """How many topics each broker has in its journal, served or mirrored."""
         self.leader: BrokerId | None = None
         for entry in entries:
             self._fold(entry.key, entry.value, entry.revision)
@@ -87,9 +90,17 @@ class ClusterView:
             if value is not None:
                 self.handovers[topic] = msgspec.json.decode(value, type=Handover).epoch
         elif key.startswith(keys.REPLICAS):
-            _keep(self.replicas, "/" + key.removeprefix(keys.REPLICAS), value, ReplicaSet)
+            self._fold_replicas("/" + key.removeprefix(keys.REPLICAS), value)
         elif key == keys.CLUSTER_LEADER:
             self.leader = BrokerId(int(value)) if value is not None else None
+
+    def _fold_replicas(self, topic: str, value: bytes | None) -> None:
+        before = self.replicas.get(topic)
+        if before is not None:
+            self.copies.subtract(before.members)
+        _keep(self.replicas, topic, value, ReplicaSet)
+        if value is not None:
+            self.copies.update(self.replicas[topic].members)
 
     def _fold_broker(self, key: str, value: bytes | None, revision: int) -> None:
         number, _, rest = key.removeprefix(keys.BROKERS).partition("/")

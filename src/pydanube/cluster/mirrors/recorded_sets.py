@@ -56,13 +56,8 @@ class RecordedSets(ReplicaSets):
     def candidates(self, topic: str, excluded: Collection[BrokerId]) -> Sequence[BrokerId]:
         """Return those with the fewest copies first."""
         view = self._directory.view
-        copies = dict.fromkeys(view.brokers, 0)
-        for replicas in view.replicas.values():
-            for member in replicas.members:
-                if member in copies:
-                    copies[member] += 1
         free = [broker for broker in view.active() if broker not in excluded and broker != self._me]
-        return sorted(free, key=lambda broker: (copies[broker], broker))
+        return sorted(free, key=lambda broker: (view.copies[broker], broker))
 
     @override
     def name_of(self, topic_id: TopicId) -> str | None:
