@@ -6,6 +6,7 @@ The tables are real ones on local files; topics are lists, so that faults can be
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pydanube.spark.source.planning import Limits
@@ -347,3 +348,27 @@ def test_altered_guards_are_refused(lake: Lake, topic: MemoryTopic, schemas: Sch
     with pytest.raises(TableGuardAltered, match="nothing was written"):
         exporter(lake, topic, schemas).export()
     assert len(lake.data_files()) == 1
+
+
+def test_a_table_made_by_somebody_else_is_taken_if_its_columns_fit(
+    lake: Lake, topic: MemoryTopic, schemas: SchemaShelf
+) -> None:
+    columns = pa.schema([("offset", pa.int64()), ("extra", pa.string()), ("id", pa.int64())])
+    misfit = pa.schema([("offset", pa.string())])
+    topic.publish(order(0), schema=(1, 1))
+    if lake.kind == "delta":
+        from deltalake import DeltaTable
+
+        DeltaTable.create(str(lake.root / "orders"), schema=columns)
+        DeltaTable.create(str(lake.root / "misfit"), schema=misfit)
+    else:
+        lake.catalog().create_namespace("default")
+        lake.catalog().create_table("default.orders", schema=columns)
+        lake.catalog().create_table("default.misfit", schema=misfit)
+    export_all(exporter(lake, topic, schemas))
+    topic.publish(order(1), schema=(1, 1))
+    export_all(exporter(lake, topic, schemas))
+    rows = check_complete(topic, lake)
+    assert [row["extra"] for row in rows] == [None, None]
+    with pytest.raises(TableOfAnotherTopic, match="column offset of the table is string"):
+        exporter(lake, topic, schemas, table=lake.table("misfit")).export()
