@@ -69,6 +69,8 @@ class Incoming(Outgoing[AnyStream]):
         """What is being read, and from where on it is left for the next step."""
         self._unread_from: int | None = None
         self._step_is_over = False
+        self.imposes = False
+        """The last step was full of what costs us more than the peer: others should come next."""
         self._favours = 0
         self._preface = preface
         self._cut = CutFrame(HANDSHAKE_BYTES_MAX - len(PREFACE) - HEADER_BYTES)
@@ -114,7 +116,7 @@ class Incoming(Outgoing[AnyStream]):
     def _take_step(self, now_ms: int, step: Callable[[], None]) -> None:
         self._now_ms = now_ms
         self._receiving = True
-        self._step_is_over = False
+        self._step_is_over = self.imposes = False
         try:
             step()
         except ConnectionFault as fault:
@@ -235,7 +237,7 @@ class Incoming(Outgoing[AnyStream]):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reproach)
         self._favours += 1
         if not self._favours % STEP_FAVOURS:
-            self._step_is_over = True
+            self._step_is_over = self.imposes = True
 
     def _fault_of(self, stream_id: int, code: ErrorCode, text: str) -> Exception:
         """Return a fault of one stream; of the connection if the stream does not exist yet."""

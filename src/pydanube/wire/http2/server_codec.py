@@ -9,6 +9,7 @@ from pydanube.wire.calls import CallRefused, HandlerTable, StatusCode
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
 from pydanube.wire.http2.grpc_framing import PREFIX, PREFIX_BYTES, MessageReader
 from pydanube.wire.http2.header_blocks import HeaderBlocks
+from pydanube.wire.http2.incoming import STEP_FAVOURS
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.requests import MalformedHeaders, check_trailers
 from pydanube.wire.http2.server_exchanges import Exchanges, ServerApplication
@@ -37,6 +38,8 @@ class ServerCodec(Exchanges):
         self._opened_ms = now_ms
         self._slow_since_ms: int | None = None
         self._last_stream_id = 0
+        self._unfinished = 0
+        """Requests that have begun since one came whole."""
         self._skipped: deque[range] = deque(maxlen=SKIPPED_RANGES_MAX)
         """Streams the peer left out; they count as closed, but using one is another fault."""
         self._blocks = HeaderBlocks(limits.header_list_bytes_max, head_builder(table, peer))
@@ -83,6 +86,11 @@ class ServerCodec(Exchanges):
             self._begin_exchange(stream, end_stream)
         elif end_stream:
             self._request_ended(stream)
+        else:
+            self._unfinished += 1
+            if self._unfinished >= STEP_FAVOURS:
+                self._unfinished = 0
+                self._step_is_over = self.imposes = True
 
     def _is_behind(self) -> bool:
         """Tell whether the peer leaves so much unread that it gets no new calls."""
@@ -130,6 +138,7 @@ class ServerCodec(Exchanges):
                 and (stream.length_left is None or stream.length_left == end - start)
             ):
                 self.requests += 1
+                self._unfinished = 0
                 self._application.request_arrived(stream, data[start + PREFIX_BYTES : end])
                 return
         stream.simple = False

@@ -106,12 +106,13 @@ class ServerConnection(asyncio.Protocol, Busy):
         """Go on with what was read for one turn; True when there is more."""
         codec, clock = self._codec, self._clock
         end = clock.monotonic_seconds() + TURN_SECONDS
-        while codec.unread and clock.monotonic_seconds() < end:
+        while codec.unread and not codec.imposes and clock.monotonic_seconds() < end:
             codec.next_step(clock.monotonic_ms())
         return codec.unread
 
     @override
     def take_turn(self) -> bool:
+        self._codec.next_step(self._clock.monotonic_ms())
         is_busy = self._is_still_busy()
         if self._transport.is_closing():
             return False

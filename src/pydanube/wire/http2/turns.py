@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from typing import Final, Protocol
 
-TURN_SECONDS: Final = 0.0005
+TURN_SECONDS: Final = 0.002
 """How long one connection may keep the event loop, give or take one step of its codec."""
 
 

@@ -95,6 +95,25 @@ def test_a_step_ends_after_some_frames_that_draw_on_an_allowance():
     assert stepwise(Recording(), pings)[1:] == [STEP_FAVOURS] * 2 + [100 - 3 * STEP_FAVOURS + 1]
 
 
+def test_a_step_ends_after_some_requests_that_begin_and_do_not_end():
+    server = echo_server()
+    server.receive(request(1))
+    server.codec.receive_step(
+        b"".join(headers(number) for number in range(3, 203, 2)), server.now_ms
+    )
+    assert server.codec.imposes
+    assert len(server.codec.streams) == STEP_FAVOURS
+
+
+def test_whole_requests_impose_on_nobody():
+    server = echo_server()
+    server.receive(request(1))
+    wire = b"".join(request(number, b"") for number in range(3, 129, 2))
+    server.codec.receive_step(wire, server.now_ms)
+    assert not server.codec.imposes
+    assert not server.codec.unread
+
+
 def test_a_step_ends_after_a_header_block_that_was_not_known():
     server = echo_server()
     wires = [request(1), request(3), request(5, fields=request_fields(more=b"1")), request(7)]
