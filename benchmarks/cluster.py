@@ -81,7 +81,11 @@ class Flow:
 
     async def lost(self, client: Client) -> int:
         """Return how many acknowledged messages are not where they should be."""
-        table = await client.reader(self.topic).to_arrow()
+        while True:
+            with suppress(DanubeError):  # It may be changing hands.
+                table = await client.reader(self.topic).to_arrow()
+                break
+            await asyncio.sleep(0.5)
         stored = dict(enumerate(int(each) for each in table["payload"].to_pylist()))
         return sum(stored.get(offset) != number for offset, number in self.acknowledged.items())
 

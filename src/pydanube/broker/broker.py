@@ -246,6 +246,7 @@ class Broker:
                 unexported_bytes=lambda: storage.unexported_bytes,
                 topics_failing=lambda: len(storage.failing_exports()),
                 process=read_process,
+                cluster=clustering.reading if clustering is not None else None,
             )
         )
         self._tasks.start(self._sweep(registration), "sweep")
@@ -293,6 +294,9 @@ class Broker:
                     rebalance=rebalance_settings(config.load_manager),
                 ),
                 table=self._peer_table,
+                count_assignment=lambda action: self._metrics.assigned(
+                    str(metadata.broker), action
+                ),
             )
         )
 
@@ -306,7 +310,9 @@ class Broker:
         ).register(table)
         clustering = self._serving.clustering
         directory = clustering.directory if clustering is not None else None
-        DiscoveryServicer(topics, registration, urls.client, directory).register(table)
+        DiscoveryServicer(topics, registration, urls.client, self._metrics, directory).register(
+            table
+        )
         StorageServicer(topics).register(table)
         ControlServicer(topics, registration).register(table)
         SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)

@@ -1,6 +1,6 @@
 """A broker's part in its cluster: all of the cluster room, put together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from pydanube.metadata.transport import Connect
 from pydanube.model.ids import BrokerId
 from pydanube.model.policies import REPLICAS_MAX
 from pydanube.observability.logging import get_logger
+from pydanube.observability.metrics import ClusterReading
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.tasks import TaskScope
@@ -59,6 +60,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     balance: BalanceSettings
     table: HandlerTable
     """What is served to other brokers."""
+    count_assignment: Callable[[str], None]
+    """Told `assign` for a topic that came, `unassign` for one that left."""
 
 
 class Clustering:
@@ -124,6 +127,7 @@ class Clustering:
             clock=given.clock,
             tasks=given.tasks,
             choose=self.choose,
+            count=given.count_assignment,
         )
         self.leader = Leader(
             store=given.store,
@@ -182,6 +186,19 @@ class Clustering:
             await self._given.store.put(key, encode(BrokerState(mode="draining", reason=SHUTDOWN)))
             await self._ownership.hand_over_all("shutdown", seconds_max)
         await self.membership.leave()
+
+    def reading(self) -> ClusterReading:
+        """Return what metrics tell of this broker's part."""
+        balancing = self.balancing
+        leads = self.leader is not None and self.leader.term is not None
+        if balancing is None:
+            return ClusterReading(leads=leads, imbalance=0.0, moves=0, failed_moves=0)
+        return ClusterReading(
+            leads=leads,
+            imbalance=balancing.balance().coefficient_of_variation if leads else 0.0,
+            moves=balancing.moves,
+            failed_moves=balancing.failures,
+        )
 
     async def close(self) -> None:
         """Stream to other brokers no more; to be called before the storage is closed."""

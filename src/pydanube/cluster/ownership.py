@@ -69,7 +69,9 @@ class Ownership(Placement):
         clock: Clock,
         tasks: TaskScope,
         choose: Choose,
+        count: Callable[[str], None],
     ) -> None:
+        self._count = count
         self._store = store
         self._directory = directory
         self._membership = membership
@@ -251,6 +253,7 @@ class Ownership(Placement):
         self._registration.restore_topic(topic)
         self._topics.admit(topic)
         self._served[name] = _Served(topic, epoch, replicated)
+        self._count("assign")
         _log.info("topic opened", topic=name, epoch=epoch)
 
     async def _let_go(self, name: str, served: _Served) -> None:
@@ -267,6 +270,7 @@ class Ownership(Placement):
         topic.close(_moved(topic.name))
         self._topics.release(topic)
         self._registration.retire(topic)
+        self._count("unassign")
 
     async def _heed(self, name: str, marker: Marker) -> None:
         """Do what somebody asks the owner of a topic for."""

@@ -57,6 +57,21 @@ BROKER_METRICS: Mapping[str, Metric] = {
         ("reason", "topic_ns"),
         "Lookups that named another broker. One broker alone never does.",
     ),
+    "imbalance": Metric(
+        "danube_cluster_imbalance_cv",
+        "gauge",
+        (),
+        "How unevenly the brokers are loaded, as the leader sees it; 0 on others.",
+    ),
+    "moves": Metric(
+        "danube_rebalancing_moves_total",
+        "counter",
+        ("reason",),
+        "Topics this broker, leading, moved to even out the load.",
+    ),
+    "failed_moves": Metric(
+        "danube_rebalancing_failures_total", "counter", (), "Moves that came to nothing."
+    ),
     "timer_wake_ups": Metric(
         "danube_dispatcher_heartbeat_polls_total",
         "counter",

@@ -46,6 +46,15 @@ Hop = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 """Runs a function in another thread and gives its result."""
 
 
+class ClusterReading(Struct, frozen=True, kw_only=True):
+    """What is true of a broker's part in its cluster now."""
+
+    leads: bool
+    imbalance: float
+    moves: int
+    failed_moves: int
+
+
 class Sources(Struct, frozen=True, kw_only=True):
     """Where to look when metrics are asked for. All run on the event loop, but for `process`."""
 
@@ -55,6 +64,8 @@ class Sources(Struct, frozen=True, kw_only=True):
     unexported_bytes: Callable[[], int] = int
     topics_failing: Callable[[], int] = int
     process: Callable[[], ProcessReading] | None = None
+    cluster: Callable[[], ClusterReading] | None = None
+    """None for a broker that stands alone."""
 
 
 class BrokerMetrics:
@@ -72,6 +83,9 @@ class BrokerMetrics:
         self.segments = SegmentMetrics()
         self.assignments: dict[Labels, int] = {}
         self.redirects: dict[Labels, int] = {}
+        self.imbalance = 0.0
+        self.moves: dict[Labels, int] = {}
+        self.failed_moves = 0
         self._rpc: dict[tuple[str, str], RpcMetrics] = {}
         self._wake_ups = WakeUps()
         self._topics: dict[str, TopicMetrics] = {}
@@ -175,6 +189,8 @@ class BrokerMetrics:
         self.journal.failed = int(sources.journal_failed())
         self.segments.unexported_bytes = sources.unexported_bytes()
         self.segments.topics_failing = sources.topics_failing()
+        if sources.cluster is not None:
+            self._read_cluster(sources.cluster())
         for name, metrics in list(self._topics.items()):
             reading = readings.get(name)
             if reading is None:
@@ -182,6 +198,12 @@ class BrokerMetrics:
             else:
                 metrics.read(reading)
                 self._refresh_subscriptions(metrics, reading)
+
+    def _read_cluster(self, reading: ClusterReading) -> None:
+        self.leader = int(reading.leads)
+        self.imbalance = reading.imbalance
+        self.moves = {("LoadImbalance",): reading.moves} if reading.moves else {}
+        self.failed_moves = reading.failed_moves
 
     def _refresh_subscriptions(self, topic: TopicMetrics, reading: TopicReading) -> None:
         readings = {each.name: each for each in reading.subscriptions}

@@ -177,6 +177,7 @@ async def test_broker_wide_numbers_are_there() -> None:
     broker.add("/default/b")
     broker.metrics.assigned("7", "assign")
     broker.metrics.redirected("not_local", "default")
+    broker.metrics.moves = {("LoadImbalance",): 3}
     assert await broker.value("danube_broker_topics_owned") == 2
     assert await broker.value("danube_leader_election_state") == 1
     assert (

@@ -3,6 +3,8 @@
 from pydanube.broker.addresses import AdvertisedUrls
 from pydanube.cluster.directory import Directory
 from pydanube.errors import InvalidRequest
+from pydanube.model.names import namespace_of
+from pydanube.observability.metrics import BrokerMetrics
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.registration import Registration
 from pydanube.wire.calls import Call, HandlerTable
@@ -19,8 +21,10 @@ class DiscoveryServicer:
         topics: TopicManager,
         registration: Registration,
         urls: AdvertisedUrls,
+        metrics: BrokerMetrics,
         directory: Directory | None = None,
     ) -> None:
+        self._metrics = metrics
         self._directory = directory
         self._topics = topics
         self._registration = registration
@@ -44,6 +48,7 @@ class DiscoveryServicer:
                 self._topics.get(request.topic)  # Raises what is to be said.
             else:
                 kind, urls = api.TopicLookupResponse.Redirect, elsewhere
+                self._metrics.redirected("owner", namespace_of(request.topic))
         return api.TopicLookupResponse(
             request_id=request.request_id,
             response_type=kind,
