@@ -141,7 +141,7 @@ def replay(
 def verify(
     topic: str, options: dict[str, object], output: str, master: str, conf: tuple[str, ...]
 ) -> None:
-    """Read all of TOPIC: gaps, repeats, damage. Exit code 9 if there is a difference."""
+    """Read all of TOPIC: gaps, repeats, damage. Exit code 1 if there is a difference."""
     from pydanube.cli.output import show
     from pydanube.spark.verifying import verify as verify_topic
 
@@ -149,7 +149,7 @@ def verify(
         found = verify_topic(spark, topic, **options)
     show(found, output)
     if not found.is_whole:
-        raise click.exceptions.Exit(9)
+        raise click.exceptions.Exit(1)
 
 
 @contextmanager
