@@ -177,7 +177,6 @@ async def test_broker_wide_numbers_are_there() -> None:
     broker.add("/default/b")
     broker.metrics.assigned("7", "assign")
     broker.metrics.redirected("not_local", "default")
-    broker.metrics.moves = {("LoadImbalance",): 3}
     assert await broker.value("danube_broker_topics_owned") == 2
     assert await broker.value("danube_leader_election_state") == 1
     assert (
@@ -203,6 +202,7 @@ async def test_the_text_holds_exactly_the_metrics_of_the_table_with_their_labels
     broker.metrics.rpc("/danube.HealthCheck/HealthCheck").ok += 1
     broker.metrics.assigned("7", "assign")
     broker.metrics.redirected("not_local", "default")
+    broker.metrics.moves = {("LoadImbalance",): 3}
     broker.metrics.journal.rotated("size")
     broker.metrics.journal.deleted("retention")
     broker.metrics.segments.uploaded("s3", 10, 0.5)
