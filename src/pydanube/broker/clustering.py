@@ -1,6 +1,8 @@
 """A broker's part in its cluster: all of the cluster room, put together."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -8,6 +10,7 @@ from msgspec import Struct
 from pydanube.cluster.balancing import BalanceSettings, Balancing, Count
 from pydanube.cluster.directory import Directory
 from pydanube.cluster.leader import Leader, Leadership
+from pydanube.cluster.leftovers import Leftovers
 from pydanube.cluster.membership import LeaseTerms, Membership
 from pydanube.cluster.mirrors.journal_mirrors import JournalMirrors
 from pydanube.cluster.mirrors.recorded_sets import RecordedSets
@@ -17,6 +20,7 @@ from pydanube.cluster.operations import Operations
 from pydanube.cluster.ownership import Ownership
 from pydanube.cluster.planning import Chooser
 from pydanube.cluster.records import BrokerRecord, BrokerState, encode
+from pydanube.errors import Conflict, DanubeError
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
 from pydanube.metadata.transport import Connect
@@ -36,6 +40,9 @@ from pydanube.wire.calls import HandlerTable
 SHUTDOWN = "shutdown"
 REPLICAS_DEFAULT = 2
 FIRST_REPORT_SECONDS = 1.0
+LEAVE_SECONDS = 3.0
+"""How long deregistering may take; the lease ends by itself."""
+_PAUSE_SECONDS = 0.2
 
 _log = get_logger(__name__)
 
@@ -152,6 +159,9 @@ class Clustering:
         topics.placement = self._ownership
         given.tasks.start(self.balancing.report(), "load reports")
         given.tasks.start(self.balancing.rebalance(), "rebalancing")
+        leftovers = Leftovers(topics.storage, topics.catalog, given.segments, given.clock)
+        given.tasks.start(leftovers.run(), "topics of others in the journal")
+        given.tasks.start(self._follow_policies(topics), "policies of namespaces")
         given.tasks.start(self._ownership.run(), "ownership of topics")
         given.tasks.start(self.leader.run(), "duties of the leader")
 
@@ -162,6 +172,26 @@ class Clustering:
         state = msgspec.json.decode(entry.value, type=BrokerState) if entry is not None else None
         if state is None or state.reason == SHUTDOWN:
             await self._given.store.put(key, encode(BrokerState(mode="active", reason="boot")))
+
+    async def _follow_policies(self, topics: TopicManager) -> None:
+        """Apply what is set for a namespace through whatever broker."""
+        store = self._given.store
+        while True:
+            revision = store.revision
+            for namespace in topics.catalog.namespaces():
+                topics.apply_policies(namespace)
+            try:
+                async for change in store.watch(keys.NAMESPACES, revision):
+                    changed = keys.namespace_of_policy(change.key)
+                    if changed is not None:
+                        topics.apply_policies(changed)
+            except Conflict:
+                continue  # Too far behind: begin anew.
+            except DanubeError as error:
+                _log.warning("policies cannot be followed", cause=str(error))
+                await self._given.clock.sleep(_PAUSE_SECONDS)
+            else:
+                return
 
     def _chooser(self) -> Chooser:
         assert self.balancing is not None, "nothing is placed before this broker has joined"
@@ -185,7 +215,9 @@ class Clustering:
         if self._ownership is not None and self._is_needed_elsewhere():
             await self._given.store.put(key, encode(BrokerState(mode="draining", reason=SHUTDOWN)))
             await self._ownership.hand_over_all("shutdown", seconds_max)
-        await self.membership.leave()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.membership.leave()
 
     def reading(self) -> ClusterReading:
         """Return what metrics tell of this broker's part."""

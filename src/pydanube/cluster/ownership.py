@@ -147,7 +147,9 @@ class Ownership(Placement):
 
     @override
     def plan_delete(self, topic: str) -> Sequence[Operation]:
-        self._served.pop(topic, None)
+        served = self._served.pop(topic, None)
+        if served is not None:
+            self._tasks.start(served.stop_copies(), f"end of the copies of {topic}")
         return [
             Delete(keys.assignment(self._me, topic)),
             Delete(keys.unassigned_topic(topic)),

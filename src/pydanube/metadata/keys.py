@@ -92,6 +92,12 @@ def namespace_policy(namespace: str) -> str:
     return f"{NAMESPACES}{namespace}/policy"
 
 
+def namespace_of_policy(key: str) -> str | None:
+    """Return the namespace whose policies a key below `NAMESPACES` holds, None for others."""
+    namespace, _, rest = key.removeprefix(NAMESPACES).partition("/")
+    return namespace if rest == "policy" else None
+
+
 def namespace_topics(namespace: str) -> str:
     """Hold the names of a namespace's topics."""
     return f"{NAMESPACES}{namespace}/topics/"

@@ -348,9 +348,27 @@ class Storage:
             return Offset(0)
         return Offset(index.end)
 
-    def journaled_topics(self) -> list[TopicId]:
-        """Return the topics of which the journal knows anything."""
-        return list(self._contents.topics)
+    def left_topics(self) -> list[TopicId]:
+        """Return the topics that were this broker's once, and of which the journal holds some."""
+        return [
+            topic_id
+            for topic_id, index in self._contents.topics.items()
+            if topic_id not in self._topics and index.copy is None
+        ]
+
+    def follow(self, topic_id: TopicId, epoch: int, exported: Offset) -> None:
+        """Take in how far the segments of such a topic reach, and under which epoch.
+
+        What is in segments need not stay, nor anything of an epoch before the one that claimed
+        them: it was recovered then.
+        """
+        index = self._contents.topics.get(topic_id)
+        if index is None or topic_id in self._topics:
+            return
+        end = index.end if epoch > index.epoch else min(int(exported), index.end)
+        if end > index.exported:
+            index.exported = end
+            self._housekeeping.look_around()
 
     async def take_over(
         self, topic_id: TopicId, epoch: int, start: Offset, producers: Iterable[LastBatch] = ()

@@ -398,6 +398,10 @@ class TopicManager:
 
     async def _change_policies(self, namespace: str, policies: Policies) -> None:
         await self.catalog.update_namespace(namespace, policies)
+        self.apply_policies(namespace)
+
+    def apply_policies(self, namespace: str) -> None:
+        """Let a namespace's topics have the policies that the catalogue holds."""
         for topic in self.in_namespace(namespace):
             topic.policies = self.catalog.topic_policies(topic.name, namespace)
 

@@ -1,6 +1,8 @@
 """Brokers that vanish: their topics are served by others, with everything acknowledged."""
 
 from pydanube import connect
+from pydanube.wire.danube import services
+from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from tests.support.broker_cluster import BrokerCluster
 
 TOPIC = "/default/orders"
@@ -38,3 +40,38 @@ async def test_an_owner_that_comes_back_at_once_goes_on(cluster: BrokerCluster) 
     await cluster.owned(TOPIC)
     async with connect(owner.url) as client, client.producer(TOPIC) as producer:
         assert (await producer.send(b"5")).offset == 5
+
+
+async def test_a_journal_lets_go_of_what_others_have(cluster: BrokerCluster) -> None:
+    async with connect(cluster.brokers[0].url) as client, client.producer(TOPIC) as producer:
+        await producer.send(b"x")
+    owner = await cluster.owned(TOPIC)
+    record = owner.topics.get(TOPIC).record
+    await owner.vanish()
+    await cluster.owned(TOPIC)
+    await owner.start()
+    storage = owner.topics.storage
+    index = storage._contents.topics.get(record.id)
+    # It may be a mirror again by now, or have it back; else all it has is in segments.
+    await cluster.until(
+        lambda: (
+            index is None
+            or storage._contents.topics.get(record.id) is not index
+            or index.exported >= index.end
+        )
+    )
+
+
+async def test_policies_of_a_namespace_reach_every_broker(cluster: BrokerCluster) -> None:
+    admin = cluster.client(cluster.brokers[0])
+    for number in range(3):
+        await admin.create_topic(f"{TOPIC}-{number}")
+    await cluster.until(lambda: sum(len(each.topics) for each in cluster.brokers) == 3)
+    request = own.SetMessageTtlRequest(namespace="default", ttl_ms=4321)
+    await admin.call(services.SET_MESSAGE_TTL, request)
+    await cluster.until(
+        lambda: (
+            [topic.message_ttl_ms() for each in cluster.brokers for topic in each.topics]
+            == [4321] * 3
+        )
+    )
