@@ -1,0 +1,93 @@
+"""How much a server codec does in one step, so that others get their turn."""
+
+from pydanube.wire.http2.errors import ConnectionFault, ErrorCode
+from pydanube.wire.http2.frames import (
+    ping_frame,
+)
+from pydanube.wire.http2.incoming import STEP_BYTES, STEP_FAVOURS
+from tests.support.http2_peers import (
+    Recording,
+    headers,
+    request,
+    request_fields,
+)
+
+
+def echo(message, call, reply):
+    reply.send(message)
+
+
+def echo_server(limits=None):
+    return Recording(limits, direct=echo)
+
+
+def stepwise(server, wire):
+    """Let the server take `wire` step by step; return how many frames it answered in each."""
+    server.codec.receive_step(wire, server.now_ms)
+    answered = [len(server.written())]
+    while server.codec.unread:
+        server.codec.next_step(server.now_ms)
+        answered.append(len(server.written()))
+    return answered
+
+
+def test_a_step_ends_after_some_frames_that_draw_on_an_allowance():
+    pings = ping_frame(bytes(8), ack=False) * 100
+    assert stepwise(Recording(), pings)[1:] == [STEP_FAVOURS] * 2 + [100 - 3 * STEP_FAVOURS + 1]
+
+
+def test_a_step_ends_after_some_requests_that_begin_and_do_not_end():
+    server = echo_server()
+    server.receive(request(1))
+    server.codec.receive_step(
+        b"".join(headers(number) for number in range(3, 203, 2)), server.now_ms
+    )
+    assert server.codec.imposes
+    assert len(server.codec.streams) == STEP_FAVOURS
+
+
+def test_whole_requests_impose_on_nobody():
+    server = echo_server()
+    server.receive(request(1))
+    wire = b"".join(request(number, b"") for number in range(3, 129, 2))
+    server.codec.receive_step(wire, server.now_ms)
+    assert not server.codec.imposes
+    assert not server.codec.unread
+
+
+def test_a_step_ends_after_a_header_block_that_was_not_known():
+    server = echo_server()
+    wires = [request(1), request(3), request(5, fields=request_fields(more=b"1")), request(7)]
+    assert stepwise(server, b"".join(wires)) == [0, 3 + 3, 3 + 3]
+
+
+def test_a_step_ends_after_some_bytes():
+    server = echo_server()
+    server.receive(request(1))
+    server.written()
+    count = 4 * STEP_BYTES // len(request(3))
+    wire = b"".join(request(number) for number in range(3, 3 + 2 * count, 2))
+    answered = stepwise(server, wire)
+    assert sum(answered) == 3 * count
+    assert len(answered) == 4
+
+
+def test_bytes_that_arrive_before_the_next_step_follow_those_before_them():
+    server = Recording()
+    wire = ping_frame(bytes(8), ack=False) * 50 + request(1, b"one")
+    wire += ping_frame(bytes(8), ack=False) * 50 + request(3, b"two")
+    server.codec.receive_step(wire[:1_000], server.now_ms)
+    assert server.codec.unread
+    server.codec.receive_step(wire[1_000:], server.now_ms)
+    stepwise(server, b"")
+    assert server.messages == [b"one", b"two"]
+    assert server.codec.buffered_bytes == 0
+
+
+def test_nothing_is_read_after_a_fault_that_came_before_the_next_step():
+    server = Recording()
+    server.codec.receive_step(ping_frame(bytes(8), ack=False) * 50 + request(1), server.now_ms)
+    server.codec.fail(ConnectionFault(ErrorCode.NO_ERROR, "enough"))
+    assert not server.codec.unread
+    server.codec.next_step(server.now_ms)
+    assert server.messages == []
