@@ -10,7 +10,6 @@ import pytest
 from msgspec import structs
 
 import pydanube
-from pydanube.tables import reprocessing, verifying_parts
 from pydanube.tables.catalogs import CatalogSetting
 from pydanube.tables.crew import Crew
 from pydanube.tables.exporter import Exporter
@@ -69,19 +68,11 @@ async def send(url: str, topic: str, payload: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_executors_fill_check_join_and_mend_a_table(
-    broker: Broker,
-    topics: Topics,
-    topic: str,
-    jobs: Jobs,
-    kind: str,
-    monkeypatch: pytest.MonkeyPatch,
+    broker: Broker, topics: Topics, topic: str, jobs: Jobs, kind: str
 ) -> None:
-    monkeypatch.setattr(verifying_parts, "CONTENT_BYTES", 1_000)
-    monkeypatch.setattr(reprocessing, "LETTERS_AT_ONCE", 2)
     create_partitions(broker, topic, 2)
     parts = [f"{topic}-part-0", f"{topic}-part-1"]
     topics.publish(parts[0], range(ROWS))
-    topics.wait_sealed(parts[0])
     topics.publish(parts[1], range(1))
     for part in parts:
         asyncio.run(send(broker.url, part, b"poison"))
@@ -135,6 +126,7 @@ def test_a_job_that_cannot_succeed_says_why_and_leaves_the_table_alone(
     toolbox = jobs.given.toolbox_of(topic, setting)
     elsewhere = structs.replace(toolbox.setting, table="/proc/nowhere")
     broken = structs.replace(toolbox, setting=elsewhere)
+    crew = structs.replace(jobs.given.crew, task_bytes=1_000_000)
     with toolbox.open() as tools, pytest.raises(pydanube.errors.Unavailable, match="nowhere"):
-        Exporter(tools, setting.rules(), jobs.given.crew, broken).export()
+        Exporter(tools, setting.rules(), crew, broken).export()
     assert jobs.operations.status(topic).lag_rows == ROWS
