@@ -18,7 +18,7 @@ import pyspark
 from pydanube.spark.sessions import environment_for
 from tests.support.broker_process import free_ports
 
-READY_SECONDS_MAX = 60.0
+READY_SECONDS_MAX = 240.0
 
 
 @contextmanager

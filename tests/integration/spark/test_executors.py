@@ -13,8 +13,8 @@ from tests.support import killed_executor
 from tests.support.spark_cluster import spark_cluster
 from tests.support.spark_topics import Topics, create_partitions
 
-SECONDS_MAX = 500
-pytestmark = pytest.mark.timeout(600)
+SECONDS_MAX = 600
+pytestmark = pytest.mark.timeout(1200)
 ROWS = 1500
 SOURCE, PARTITIONED = "/default/struck", "/default/struck-parts"
 
