@@ -138,19 +138,6 @@ def _self_counts_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replication, "add", add)
 
 
-def _the_old_set_alone_counts(patch: pytest.MonkeyPatch) -> None:
-    def advance(core: Replication) -> None:
-        if core.members:
-            position = min(core.own_synced, core._reached(core.members))
-            core.acknowledged = max(core.acknowledged, position)
-
-    patch.setattr(Replication, "_advance", advance)
-
-
-def _a_set_is_recorded_before_it_has_everything(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Replication, "is_covered", property(lambda core: True))
-
-
 def _half_is_a_majority(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(replication, "majority", lambda members: max(members // 2, 1))
 
@@ -178,8 +165,6 @@ def _the_shortest_copy_is_taken(patch: pytest.MonkeyPatch) -> None:
     "plant",
     [
         _self_counts_before_the_sync,
-        _the_old_set_alone_counts,
-        _a_set_is_recorded_before_it_has_everything,
         _half_is_a_majority,
         _an_unrecorded_set_counts,
         _the_shortest_copy_is_taken,

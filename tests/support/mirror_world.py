@@ -87,6 +87,10 @@ class _Sets(ReplicaSets):
         return f"{self._world.nodes[broker].name}:{PORT}"
 
     @override
+    def is_leaving(self, broker: BrokerId) -> bool:
+        return False
+
+    @override
     def wanted(self, topic: str) -> int:
         return self._world.plan.replicas
 

@@ -38,6 +38,7 @@ from pydanube.topics.registration import Registration
 from pydanube.wire.calls import HandlerTable
 
 SHUTDOWN = "shutdown"
+RELIEF_SECONDS_MAX = 5.0
 REPLICAS_DEFAULT = 2
 FIRST_REPORT_SECONDS = 1.0
 LEAVE_SECONDS = 3.0
@@ -215,6 +216,7 @@ class Clustering:
         if self._ownership is not None and self._is_needed_elsewhere():
             await self._given.store.put(key, encode(BrokerState(mode="draining", reason=SHUTDOWN)))
             await self._ownership.hand_over_all("shutdown", seconds_max)
+            await self._wait_until_relieved(min(seconds_max, RELIEF_SECONDS_MAX))
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.membership.leave()
@@ -230,6 +232,26 @@ class Clustering:
             imbalance=balancing.balance().coefficient_of_variation if leads else 0.0,
             moves=balancing.moves,
             failed_moves=balancing.failures,
+        )
+
+    async def _wait_until_relieved(self, seconds_max: float) -> None:
+        """Stay until other brokers' topics have their copies elsewhere, so that none must wait."""
+        changed = asyncio.Event()
+        self.directory.wakes(changed)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                while self._keeps_copies():
+                    changed.clear()
+                    await changed.wait()
+
+    def _keeps_copies(self) -> bool:
+        me, view = self._given.broker, self.directory.view
+        return any(
+            me in replicas.members[1:]
+            and (owner := view.owners.get(topic)) is not None
+            and owner.epoch == replicas.epoch
+            and owner.broker in view.brokers
+            for topic, replicas in view.replicas.items()
         )
 
     async def close(self) -> None:

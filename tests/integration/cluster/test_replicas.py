@@ -71,13 +71,27 @@ async def test_a_mirror_that_vanishes_is_replaced_while_producers_go_on(
 ) -> None:
     async with connect(cluster.brokers[0].url) as client, client.producer(TOPIC) as producer:
         await producer.send(b"0")
-        owner = await cluster.owned(TOPIC)
+    owner = await cluster.owned(TOPIC)
+    async with connect(owner.url) as client, client.producer(TOPIC) as producer:
         await cluster.until(lambda: len(state_of(owner).members) == 2)
         (gone,) = [each for each in cluster.brokers if each.id == state_of(owner).members[1]]
         (left,) = [each for each in cluster.brokers if each not in (owner, gone)]
         await gone.vanish()
         assert (await producer.send(b"1")).offset == 1
         await cluster.until(lambda: state_of(owner).members == (owner.id, left.id))
+
+
+async def test_a_mirror_that_stops_in_order_is_relieved_first(cluster: BrokerCluster) -> None:
+    async with connect(cluster.brokers[0].url) as client, client.producer(TOPIC) as producer:
+        await producer.send(b"0")
+    owner = await cluster.owned(TOPIC)
+    async with connect(owner.url) as client, client.producer(TOPIC) as producer:
+        await cluster.until(lambda: len(state_of(owner).members) == 2)
+        (mirror,) = [each for each in cluster.brokers if each.id == state_of(owner).members[1]]
+        (left,) = [each for each in cluster.brokers if each not in (owner, mirror)]
+        await mirror.stop()
+        assert state_of(owner).members == (owner.id, left.id)
+        assert (await producer.send(b"1")).offset == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Everything about journal mirrors of one broker behind one door."""
 
 from collections.abc import Collection, Sequence
+from itertools import count
 
 from typing_extensions import override
 
@@ -23,6 +24,8 @@ from pydanube.storage.topic_log import TopicLog
 from pydanube.wire.calls import HandlerTable
 
 LOOK_SECONDS = 0.2
+LOOKS_PER_WISH = 5
+"""How many copies are wanted is asked for less often: it takes more work and changes seldom."""
 FOLLOW_SECONDS = 5.0
 _STREAM_IDS = 2**63 - 1
 
@@ -163,10 +166,12 @@ class JournalMirrors(Mirrors):
         return link
 
     async def _look_around(self) -> None:
-        while True:
+        for number in count():
             await self._clock.sleep(LOOK_SECONDS)
             now_ms = self._clock.monotonic_ms()
             for replicated in list(self._topics.values()):
+                if number % LOOKS_PER_WISH == 0:
+                    replicated.want(self._sets.wanted(replicated.topic))
                 replicated.look(now_ms)
 
     async def _follow_catalog(self) -> None:
@@ -174,8 +179,6 @@ class JournalMirrors(Mirrors):
         known: set[TopicId] = set()
         while True:
             await self._clock.sleep(FOLLOW_SECONDS)
-            for replicated in list(self._topics.values()):
-                replicated.want(self._sets.wanted(replicated.topic))
             for topic_id in self._storage.mirrors.topics():
                 name = self._sets.name_of(topic_id)
                 if name is not None:

@@ -20,6 +20,9 @@ class ReplicaSets(Protocol):
     def address_of(self, broker: BrokerId) -> str | None:
         """Return where a broker answers other brokers, host:port; None while it is not there."""
 
+    def is_leaving(self, broker: BrokerId) -> bool:
+        """Tell whether a living broker should not keep copies: it is about to go, or drained."""
+
     def wanted(self, topic: str) -> int:
         """Return how many journals shall hold a topic's messages, the owner's included."""
 

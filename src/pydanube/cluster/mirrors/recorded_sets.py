@@ -44,6 +44,10 @@ class RecordedSets(ReplicaSets):
         return (record.raft_address or None) if record is not None else None
 
     @override
+    def is_leaving(self, broker: BrokerId) -> bool:
+        return self._directory.view.state(broker).mode != "active"
+
+    @override
     def wanted(self, topic: str) -> int:
         """Return what the topic says, else its namespace, else the configuration."""
         record = self._catalog.topic(topic)

@@ -127,7 +127,13 @@ class ReplicatedTopic(Replicated):
         if self._closed or self._changing or self.stream.failure is not None:
             return
         members = self.stream.replication.members
-        missing = {broker for broker in self._copies if self._is_missing(broker, now_ms)}
+        missing = {
+            broker
+            for broker in self._copies
+            if broker in self._unwanted
+            or self._sets.is_leaving(broker)
+            or self._is_missing(broker, now_ms)
+        }
         avoided = {broker for broker, until in self._avoided.items() if until > now_ms}
         candidates = []
         if len(members) - len(missing) < self._wanted:
@@ -139,7 +145,7 @@ class ReplicatedTopic(Replicated):
         plan = plan_members(
             self.stream.replication.own,
             members,
-            missing | self._unwanted,
+            missing,
             candidates,
             self._wanted,
         )

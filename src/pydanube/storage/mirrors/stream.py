@@ -66,6 +66,7 @@ class TopicStream:
         self._records: deque[Record] = deque()
         self._before = 0
         """The number of the record before the first one that is kept."""
+        self._acknowledged = 0
         self._counted = 0
         """Up to here records count as acknowledged in the bytes."""
         self._kept_for: dict[BrokerId, int] = {}
@@ -75,8 +76,8 @@ class TopicStream:
 
     @property
     def acknowledged(self) -> int:
-        """The number up to which records are durable on enough journals."""
-        return self.replication.acknowledged
+        """The number up to which records are durable on enough journals; stays after a failure."""
+        return self._acknowledged
 
     @property
     def unacknowledged_bytes(self) -> int:
@@ -187,8 +188,9 @@ class TopicStream:
 
     def _moved(self) -> None:
         acknowledged = self.replication.acknowledged
-        moved = acknowledged > self._counted
+        moved = self.failure is None and acknowledged > self._counted
         if moved:
+            self._acknowledged = acknowledged
             skipped, upto = self._counted - self._before, acknowledged - self._before
             size = sum(record.size for record in islice(self._records, skipped, upto))
             self._counted = acknowledged

@@ -95,6 +95,16 @@ def test_whoever_waits_is_told_in_order_and_once() -> None:
         stream.check()
 
 
+def test_nothing_is_acknowledged_after_a_failure() -> None:
+    stream = stream_of(OWN, ONE)
+    add(stream)
+    stream.fail(Unavailable("gone"))
+    stream.has(ONE, 1)
+    assert stream.acknowledged == 0
+    stream.close()
+    assert stream.acknowledged == 0
+
+
 async def test_a_batch_is_answered_and_shown_once_a_majority_has_it() -> None:
     async with broker_on(instant_disk()) as broker:
         await broker.storage.take_over(TopicId(1), 5, 0)  # type: ignore[arg-type]
