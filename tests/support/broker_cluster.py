@@ -1,6 +1,7 @@
 """Several brokers inside the test that form a cluster: real engine, real files, free ports."""
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,11 @@ class ClusterBroker:
         return f"http://127.0.0.1:{self.server.admin_port}"
 
     @property
+    def peer_address(self) -> str:
+        """Where other brokers reach it."""
+        return f"127.0.0.1:{self.settings['broker.ports.raft']}"
+
+    @property
     def _serving(self) -> Any:
         serving = self.server._broker._serving  # No user needs this door; a test does.
         assert serving is not None
@@ -83,20 +89,43 @@ class ClusterBroker:
         broker = server._broker
         serving = broker._serving
         assert serving is not None
-        # The node must not hand over leadership either.
-        serving.opened.raft._node.failure = Unavailable("vanished")
+        # Neither leadership nor leases are given up: nothing more reaches the metadata.
+        if serving.opened.raft is not None:
+            serving.opened.raft._node.failure = Unavailable("vanished")
+        if serving.opened.etcd is not None:
+            serving.opened.etcd._failure = Unavailable("vanished")
         await server._close()
+
+
+def _among_brokers(ports: list[int]) -> dict[str, Any]:
+    return {"meta_store.seed_nodes": [f"127.0.0.1:{port}" for port in ports]}
+
+
+def _in_etcd(url: str) -> dict[str, Any]:
+    """Return settings for a cluster of its own: tests share a server."""
+    return {
+        "meta_store.backend": "etcd",
+        "meta_store.etcd.endpoints": [url],
+        "meta_store.etcd.prefix": f"/test/{uuid.uuid4()}",
+    }
 
 
 class BrokerCluster:
     """Brokers that know each other. Segments lie in one directory that all of them read."""
 
-    def __init__(self, directory: Path, count: int, settings: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        count: int,
+        settings: dict[str, Any] | None = None,
+        *,
+        etcd_url: str | None = None,
+    ) -> None:
         ports = free_ports(count)
         shared = {
             "cluster_name": "TEST",
             **{f"broker.ports.{name}": 0 for name in ("client", "admin", "prometheus")},
-            "meta_store.seed_nodes": [f"127.0.0.1:{port}" for port in ports],
+            **(_among_brokers(ports) if etcd_url is None else _in_etcd(etcd_url)),
             "storage.mode": "shared_fs",
             "storage.durable.root": str(directory / "shared"),
             **(settings or {}),

@@ -1,5 +1,7 @@
 """What operators can ask of any broker of a cluster."""
 
+import pytest
+
 from pydanube import connect
 from pydanube.wire.calls import StatusCode
 from pydanube.wire.danube import services
@@ -108,6 +110,7 @@ async def test_what_concerns_a_topic_is_asked_of_its_owner(cluster: BrokerCluste
         assert owner.topics.get(f"{TOPIC}-part-{number}").message_ttl_ms() == 5000
 
 
+@pytest.mark.parametrize("etcd_url", ["raft"], indirect=True)
 async def test_nodes_are_shown_as_raft_knows_them(cluster: BrokerCluster) -> None:
     client = cluster.client(cluster.brokers[0])
     status = await client.call(services.CLUSTER_STATUS, admin.Empty())

@@ -27,8 +27,8 @@ EAGER = {
 
 
 @pytest.fixture
-async def eager(tmp_path: Path) -> AsyncIterator[BrokerCluster]:
-    cluster = BrokerCluster(tmp_path, 3, EAGER)
+async def eager(tmp_path: Path, etcd_url: str | None) -> AsyncIterator[BrokerCluster]:
+    cluster = BrokerCluster(tmp_path, 3, EAGER, etcd_url=etcd_url)
     try:
         await cluster.start()
         yield cluster
@@ -65,8 +65,11 @@ async def test_topics_move_until_every_broker_has_its_share(eager: BrokerCluster
     assert all(record.reason for record in done)
 
 
-async def test_a_dry_run_moves_nothing_and_a_real_one_what_it_said(tmp_path: Path) -> None:
-    cluster = BrokerCluster(tmp_path, 3, {**EAGER, "load_manager.rebalancing.enabled": False})
+async def test_a_dry_run_moves_nothing_and_a_real_one_what_it_said(
+    tmp_path: Path, etcd_url: str | None
+) -> None:
+    settings = {**EAGER, "load_manager.rebalancing.enabled": False}
+    cluster = BrokerCluster(tmp_path, 3, settings, etcd_url=etcd_url)
     try:
         await cluster.start()
         await gather_on_one(cluster, 9)

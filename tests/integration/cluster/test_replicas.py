@@ -31,6 +31,7 @@ def state_of(broker: ClusterBroker) -> ReplicaState:
     return replicated.state
 
 
+@pytest.mark.parametrize("etcd_url", ["raft"], indirect=True)
 async def test_a_topic_gets_as_many_copies_as_it_is_told_to_have(cluster: BrokerCluster) -> None:
     async with connect(cluster.brokers[0].url) as client, client.producer(TOPIC) as producer:
         await producer.send(b"0")
@@ -104,7 +105,7 @@ async def test_brokers_of_other_clusters_and_wrong_addresses_are_refused(
     broker = cluster.brokers[0]
     to = BrokerId(broker.id + 1) if meant_for_another else broker.id
     envelope = Envelope(cluster_name, 99, to)
-    channel = Http2Channel(str(broker.settings["meta_store.seed_nodes"][0]))
+    channel = Http2Channel(broker.peer_address)
     try:
         for path, call in (
             (APPEND, AppendCall(envelope, [])),
