@@ -22,10 +22,13 @@ class ClusterProcesses:
         *,
         times: dict[str, int] | None = None,
         replicas: int | None = None,
+        etcd_url: str | None = None,
         more: dict[str, Any] | None = None,
     ) -> None:
         ports = free_ports(count)
-        seeds = [f"127.0.0.1:{port}" for port in ports]
+        metadata: dict[str, Any] = {"seed_nodes": [f"127.0.0.1:{port}" for port in ports]}
+        if etcd_url is not None:
+            metadata = {"backend": "etcd", "etcd": {"endpoints": [etcd_url]}}
         self.brokers = []
         for number, port in enumerate(ports):
             data = directory / f"broker-{number}"
@@ -33,7 +36,7 @@ class ClusterProcesses:
             config = {
                 "cluster_name": "E2E",
                 "broker": {"host": "127.0.0.1", "ports": {"raft": port}},
-                "meta_store": {"data_dir": str(data / "raft"), "seed_nodes": seeds},
+                "meta_store": {"data_dir": str(data / "raft"), **metadata},
                 "bootstrap_namespaces": ["default"],
                 "auth": {"mode": "none"},
                 "cluster": times or {},
