@@ -133,6 +133,19 @@ async def test_the_others_go_on_when_the_leader_dies_and_it_catches_up_later(
 
 
 @simulated
+async def test_a_write_to_a_leader_that_was_cut_off_ends_when_there_is_another(
+    cluster: Cluster,
+) -> None:
+    await cluster.open()
+    leader, (follower, other) = cluster.leader(), cluster.followers()
+    assert follower.store is not None
+    cluster.network.partition([leader.name], [follower.name, other.name])
+    with pytest.raises(Unavailable, match="another leader was elected"):
+        await follower.store.put("/a", b"1")
+    await follower.store.put("/a", b"2")
+
+
+@simulated
 async def test_without_a_majority_nothing_is_written_and_nothing_is_lost(cluster: Cluster) -> None:
     await cluster.open()
     leader = cluster.leader()

@@ -24,7 +24,7 @@ from pydanube.metadata.raft_calls import (
 from pydanube.metadata.state_machine import Result
 from pydanube.metadata.transport import Transport
 from pydanube.runtime.clock import Clock
-from pydanube.wire.calls import CallRefused
+from pydanube.wire.calls import CallRefused, StatusCode
 
 BATCH_COMMANDS_MAX = 500
 BATCH_BYTES_MAX = 4 * MIB
@@ -65,6 +65,9 @@ class Forwarding:
         self._unanswered: dict[_Ask, None] = {}
         self._wakeup = asyncio.Event()
         self._closed = False
+        self._asking: dict[asyncio.Timeout, int] = {}
+        """Calls under way, and the node that is asked."""
+        node.on_leader = self._give_up_on_others
 
     async def write(self, payload: bytes) -> Result:
         """Return a command's result once it is applied on this node."""
@@ -168,10 +171,7 @@ class Forwarding:
             return False
         request = encode(Writes([ask.payload for ask in batch]))
         try:
-            reply = await self._transport.call(
-                address, WRITE, request, timeout_seconds=self._write_ms_max / 1000
-            )
-            written = decode(reply, Written)
+            written = decode(await self._ask(raft.leader, address, WRITE, request), Written)
         except CallRefused as refused:
             _fail_all(batch, Unavailable(f"the leader at {address} did not answer: {refused}"))
             return True
@@ -184,6 +184,30 @@ class Forwarding:
         for ask, outcome in zip(batch, written.outcomes, strict=True):
             _settle(ask, outcome)
         return True
+
+    async def _ask(self, leader: int, address: str, path: str, request: bytes) -> bytes:
+        """Call the leader; CallRefused also once another node leads.
+
+        A leader that was cut off answers nothing, and its connections stay open for long.
+        """
+        try:
+            async with asyncio.timeout(None) as patience:
+                self._asking[patience] = leader
+                try:
+                    return await self._transport.call(
+                        address, path, request, timeout_seconds=self._write_ms_max / 1000
+                    )
+                finally:
+                    self._asking.pop(patience, None)
+        except TimeoutError:
+            reason = "another leader was elected meanwhile; a write may happen yet"
+            raise CallRefused(StatusCode.UNAVAILABLE, reason) from None
+
+    def _give_up_on_others(self) -> None:
+        leader = self._node.raft.leader
+        for patience in [each for each, asked in self._asking.items() if asked != leader]:
+            del self._asking[patience]
+            patience.reschedule(asyncio.get_running_loop().time())
 
     async def _write_here(self, batch: Sequence[_Ask]) -> bool:
         for ask in batch:
@@ -212,9 +236,7 @@ class Forwarding:
         if address is None:
             return None
         try:
-            reply = await self._transport.call(
-                address, READ_INDEX, b"", timeout_seconds=self._write_ms_max / 1000
-            )
+            reply = await self._ask(raft.leader, address, READ_INDEX, b"")
         except CallRefused:
             return None
         answer = decode(reply, ReadAt)

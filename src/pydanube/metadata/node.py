@@ -1,7 +1,7 @@
 """Drives one Raft node: waits, feeds the core, and carries out what it decides."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -110,6 +110,8 @@ class RaftNode:
         self.failure: Unavailable | None = None
         self.changed = asyncio.Event()
         """Set whenever the leader, the term or the members have become others."""
+        self.on_leader: Callable[[], None] = lambda: None
+        """Called when another node leads than before."""
         self._observe()
 
     def _core(self, stored: Stored) -> Raft:
@@ -378,6 +380,7 @@ class RaftNode:
         if (raft.term, raft.leader) != self._seen:
             if raft.leader != self._seen[1] and raft.leader:
                 _log.info("the metadata have a leader", leader=raft.leader, term=raft.term)
+                self.on_leader()
             self._seen = (raft.term, raft.leader)
             self.changed.set()
 
