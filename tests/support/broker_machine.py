@@ -16,6 +16,7 @@ from pydanube.broker.config import (
     Ports,
     standalone_config,
 )
+from pydanube.broker.metadata import Peers
 from pydanube.broker.server import BrokerServer
 from pydanube.errors import Conflict, DanubeError, Unavailable
 from pydanube.model.policies import Policies
@@ -24,9 +25,9 @@ from pydanube.runtime.machine import Machine
 from pydanube.runtime.randomness import Randomness, SeededRandomness
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.disk import SimulatedDisk
-from pydanube.runtime.simulation.network import SimulatedNetwork
+from pydanube.runtime.simulation.network import SimulatedHost, SimulatedNetwork
 from pydanube.storage.config import LocalRetention, Rotation, Segments, StorageConfig, Wal
-from tests.support.plain_engine import PlainEngine
+from tests.support.plain_engine import PlainChannel, PlainEngine
 
 HOST = "broker"
 CLIENT_PORT, ADMIN_PORT = 6650, 50051
@@ -71,15 +72,53 @@ def simulated_config(
 
 
 class MortalClock(SimulatedClock):
-    """A clock whose timers do not fire any more once its process is dead."""
+    """A clock whose timers do not fire any more once its process is dead.
+
+    While the process is paused they wait; its monotonic time goes on meanwhile, as a real one does.
+    """
 
     def __init__(self, skew_ms: int = 0) -> None:
         super().__init__(skew_ms=skew_ms)
         self.alive = True
+        self._resumes_at = 0.0
+
+    def pause(self, seconds: float) -> None:
+        """Let no timer fire for that long."""
+        self._resumes_at = max(self._resumes_at, self.monotonic_seconds() + seconds)
+
+    @property
+    def paused_seconds(self) -> float:
+        """How long no timer will fire."""
+        return max(0.0, self._resumes_at - self.monotonic_seconds())
+
+    @override
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        while self.paused_seconds:
+            await super().sleep(self.paused_seconds)
 
     @override
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return super().call_later(seconds, lambda: callback() if self.alive else None)
+        return _MortalTimer(self, seconds, callback)
+
+
+class _MortalTimer:
+    def __init__(self, clock: MortalClock, seconds: float, callback: Callable[[], None]) -> None:
+        self._clock = clock
+        self._callback = callback
+        self._wait(seconds)
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = SimulatedClock.call_later(self._clock, seconds, self._fire)
+
+    def _fire(self) -> None:
+        if self._clock.alive and self._clock.paused_seconds:
+            self._wait(self._clock.paused_seconds)
+        elif self._clock.alive:
+            self._callback()
+
+    def cancel(self) -> None:
+        self._timer.cancel()
 
 
 class BrokerMachine:
@@ -96,13 +135,18 @@ class BrokerMachine:
         network: SimulatedNetwork,
         randomness: Randomness,
         note: Callable[[str], None],
+        *,
+        name: str = HOST,
     ) -> None:
-        self._config = config
+        self.config = config
+        self.name = name
         self.disk = disk
         self._network = network
         self._randomness = randomness
         self._note = note
         self._server: BrokerServer | None = None
+        self._starting: BrokerServer | None = None
+        """The broker that was started last."""
         self._work: asyncio.Task[None] | None = None
         """Starting or stopping."""
         self._graves: list[asyncio.Task[None]] = []
@@ -118,6 +162,11 @@ class BrokerMachine:
     def server(self) -> BrokerServer | None:
         """The broker, while it serves."""
         return self._server
+
+    @property
+    def clock(self) -> MortalClock:
+        """The clock of the broker that was started last."""
+        return self._clock
 
     @property
     def is_busy(self) -> bool:
@@ -141,40 +190,47 @@ class BrokerMachine:
         self.boots += 1
         self.on_boot()
         clock = self._clock = MortalClock(self._skew_ms)
-        host = self._network.host(HOST)
+        host = self._network.host(self.name)
         machine = Machine(
             clock=clock,
             files=self.disk.mount(),
             network=host,
             randomness=SeededRandomness(f"broker {self._randomness.below(2**32)}"),
         )
-        self._note(f"broker starts, number {self.boots}")
+        self._note(f"{self.name} starts, number {self.boots}")
         try:
-            server = await BrokerServer.start(
-                self._config, engine=PlainEngine(host), machine=machine
-            )
+            server = await self._serve(machine, PlainEngine(host), peers_of(host))
         except Unavailable as error:
-            self._note(f"broker could not start: {error}")
+            self._note(f"{self.name} could not start: {error}")
             self._end_process()
         except Exception as error:
             if not self.disk.stopped:
                 self.complaints.append(f"the broker refused to start: {error!r}")
                 self.refused.set()
-            self._note(f"broker refused to start: {error!r}")
+            self._note(f"{self.name} refused to start: {error!r}")
             self._end_process()
         else:
             if clock.alive:
                 self._server = server
-                self._note("broker serves")
+                self._note(f"{self.name} serves")
             else:
                 self.complaints.append("a start went on although it had been cancelled")
                 self._graves.append(asyncio.create_task(_close(server), name="broker's end"))
+
+    async def _serve(self, machine: Machine, engine: PlainEngine, peers: Peers) -> BrokerServer:
+        server = self._starting = BrokerServer(self.config, machine, engine, peers)
+        try:
+            await server._serve()
+        except BaseException:
+            await server._close()
+            raise
+        return server
 
     async def stop(self) -> None:
         """Stop the broker in order, unless something ends it before."""
         assert self._server is not None, "no broker is running"
         server, self._server = self._server, None
-        self._note("broker is told to stop")
+        self._note(f"{self.name} is told to stop")
         work = self._work = asyncio.create_task(self._stop(server), name="broker stop")
         await asyncio.wait([work])
 
@@ -187,20 +243,20 @@ class BrokerMachine:
         except Exception as error:
             self.complaints.append(f"stopping failed: {error!r}")
         self._end_process()
-        self._note("broker has stopped")
+        self._note(f"{self.name} has stopped")
 
     def kill(self) -> None:
         """Kill the process: what it has written stays."""
-        self._note("broker is killed")
+        self._note(f"{self.name} is killed")
         self.disk.kill()
-        self._network.kill(HOST)
+        self._network.kill(self.name)
         self._bury()
 
     def cut_power(self, randomness: Randomness) -> None:
         """Stop the machine: what was not synced is lost, torn or kept."""
-        self._note("power loss")
+        self._note(f"power loss of {self.name}")
         self.disk.crash(randomness)
-        self._network.crash(HOST)
+        self._network.crash(self.name)
         self._bury()
 
     def _end_process(self) -> None:
@@ -208,20 +264,29 @@ class BrokerMachine:
         self._clock.alive = False
         self.disk.kill()
         with suppress(ConnectionError):
-            self._network.kill(HOST)
+            self._network.kill(self.name)
 
     def _bury(self) -> None:
         self._clock.alive = False
+        server, self._server = self._server, None
+        if self.config.is_clustered and self._starting is not None:
+            end = _end(self._starting, self._work)
+            self._graves.append(asyncio.create_task(end, name="broker's end"))
+            self._starting = self._work = None
+            return
         if self._work is not None and not self._work.done():
             self._work.cancel()
             self._graves.append(self._work)
-        server, self._server = self._server, None
         if server is not None:
             self._graves.append(asyncio.create_task(_close(server), name="broker's end"))
 
+    def pause(self, seconds: float) -> None:
+        """Let the process stand still as far as it is up to its timers."""
+        self._clock.pause(seconds)
+
     def jump_clock(self, milliseconds: int) -> None:
         """Set the wall clock."""
-        self._note(f"wall clock jumps by {milliseconds} ms")
+        self._note(f"wall clock of {self.name} jumps by {milliseconds} ms")
         self._skew_ms += milliseconds
         self._clock.jump(milliseconds)
 
@@ -263,6 +328,28 @@ class _Handler(logging.Handler):
     @override
     def emit(self, record: logging.LogRecord) -> None:
         self._machine.take_log(record)
+
+
+def peers_of(host: SimulatedHost) -> Peers:
+    """Return how the broker on a host talks to others."""
+
+    def connect(address: str) -> PlainChannel:
+        name, _, port = address.partition(":")
+        return PlainChannel(host, name, int(port))
+
+    return Peers(engine=PlainEngine(host), connect=connect)
+
+
+async def _end(server: BrokerServer, work: asyncio.Task[None] | None) -> None:
+    """End a dead broker of a cluster, which would wait for others if it were asked to close."""
+    await server._broker._tasks.close()
+    await server._broker._storage_tasks.close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            if work is not None and not work.done():
+                work.cancel()
+                await asyncio.wait([work])
+            await _close(server)
 
 
 async def _close(server: BrokerServer) -> None:

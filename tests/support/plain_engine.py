@@ -8,6 +8,7 @@ behind a status: it goes to the event loop, and fails the simulation.
 
 import asyncio
 import contextlib
+import json
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from typing import Any
@@ -33,7 +34,14 @@ UNARY, STREAM, OK, REFUSED, ITEM, END, CANCEL = range(7)
 _READ_BYTES = 65_536
 _LAST_WORDS_SECONDS = 1.0
 
+_METADATA = "\0"
+"""What stands between a path and the metadata of its call."""
+
 _Frame = tuple[int, int, str, bytes]
+
+
+def _heading(path: str, metadata: Mapping[str, str] | None) -> str:
+    return f"{path}{_METADATA}{json.dumps(dict(metadata))}" if metadata else path
 
 
 def _frame(call: int, kind: int, body: bytes = b"", path: bytes = b"") -> bytes:
@@ -138,7 +146,12 @@ class _Serving:
         if self._stopping:
             self._send(_refusal(number, StatusCode.UNAVAILABLE, "the server is stopping"))
             return
-        call = Call(path=path, peer=self._connection.peer, metadata={})
+        path, _, metadata = path.partition(_METADATA)
+        call = Call(
+            path=path,
+            peer=self._connection.peer,
+            metadata=json.loads(metadata) if metadata else {},
+        )
         self._idle.clear()
         if path in self._table.direct:
             self._calls[number] = None
@@ -285,7 +298,8 @@ class PlainChannel(ExchangeChannel):
         try:
             async with asyncio.timeout(timeout_seconds):
                 link = await self._connected()
-                async with link.calling(UNARY, path, request) as answers:
+                heading = _heading(path, metadata)
+                async with link.calling(UNARY, heading, request) as answers:
                     _, body = await _next(answers)
                     return body
         except TimeoutError:
@@ -297,7 +311,7 @@ class PlainChannel(ExchangeChannel):
         self, path: str, request: bytes, *, metadata: Mapping[str, str] | None = None
     ) -> AsyncGenerator[bytes, None]:
         link = await self._connected()
-        async with link.calling(STREAM, path, request) as answers:
+        async with link.calling(STREAM, _heading(path, metadata), request) as answers:
             while True:
                 kind, body = await _next(answers)
                 if kind == END:

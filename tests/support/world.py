@@ -68,13 +68,14 @@ class Outcome:
     boots: int = 0
     operations: int = 0
     steps: int = 0
+    replay: str = REPLAY
 
     def report(self) -> str:
         """Say what was wrong, how to see it again, and what happened last."""
         lines = [
             f"seed {self.seed}: {len(self.violations)} violations",
             *(f"  {violation}" for violation in self.violations[:20]),
-            f"replay: {REPLAY.format(seed=self.seed)}",
+            f"replay: {self.replay.format(seed=self.seed)}",
             f"the last of {len(self.trace)} lines of trace:",
             *(f"  {line}" for line in self.trace[-TRACE_SHOWN:]),
         ]

@@ -1,0 +1,29 @@
+"""Whole clusters under faults, by seed.
+
+DANUBE_CLUSTER_SEEDS and DANUBE_SEED_START choose how many seeds and which; one seed alone is
+replayed by the command that a failure prints.
+"""
+
+import os
+
+import pytest
+
+from tests.support.cluster_plans import ClusterFaults
+from tests.support.cluster_world import ClusterWorld
+
+SEEDS = int(os.environ.get("DANUBE_CLUSTER_SEEDS", "8"))
+FIRST = int(os.environ.get("DANUBE_SEED_START", "1"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_every_law_holds_when_brokers_are_killed(seed: int) -> None:
+    outcome = ClusterWorld(seed, ClusterFaults.only("kill")).check()
+    assert outcome.operations > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_in_a_calm_cluster_everything_comes_once_and_at_once(seed: int) -> None:
+    outcome = ClusterWorld(seed, ClusterFaults()).check()
+    assert outcome.boots == ClusterWorld(seed).plan.brokers
