@@ -47,7 +47,7 @@ spark:
     spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 checkpoints: ROOT/checkpoints
 trigger: {available_now: true}
-on_failure: {restarts: 0}
+on_failure: {restarts: 5}
 sources:
   numbers: {topic: TOPIC, options: {maxRowsPerTrigger: 80, pollMs: 1}}
 steps:
