@@ -27,3 +27,9 @@ def test_every_law_holds_when_brokers_are_killed(seed: int) -> None:
 def test_in_a_calm_cluster_everything_comes_once_and_at_once(seed: int) -> None:
     outcome = ClusterWorld(seed, ClusterFaults()).check()
     assert outcome.boots == ClusterWorld(seed).plan.brokers
+
+
+@pytest.mark.slow
+def test_a_mirror_that_comes_back_with_less_follows_again() -> None:
+    """All that it lacked was in segments by then, and nothing was sent to it."""
+    ClusterWorld(109).check()

@@ -281,7 +281,7 @@ class MirrorLogs:
                 return Outcome.MISSING
             records = records[copy.sequence - section.before :]
         for record in records:
-            if not self._take(section.topic_id, copy, record, follows=section.before is not None):
+            if not self._take(section.topic_id, copy, record):
                 return Outcome.MISSING
         if section.before is not None and copy.sequence is not None:
             copy.sequence += len(records)
@@ -290,17 +290,17 @@ class MirrorLogs:
             self._complete(copy, self._mark_of(section), whole)
         return Outcome.SYNCED
 
-    def _take(self, topic_id: TopicId, copy: _Copy, record: Record, *, follows: bool) -> bool:
+    def _take(self, topic_id: TopicId, copy: _Copy, record: Record) -> bool:
         match record.kind:
             case Kind.BATCH:
-                return self._take_batch(topic_id, copy, record, follows=follows)
+                return self._take_batch(topic_id, copy, record)
             case Kind.PROGRESS:
                 self._take_progress(copy, record)
                 return True
             case _:
                 raise Corruption(f"a record of kind {record.kind} has no place in a topic's stream")
 
-    def _take_batch(self, topic_id: TopicId, copy: _Copy, record: Record, *, follows: bool) -> bool:
+    def _take_batch(self, topic_id: TopicId, copy: _Copy, record: Record) -> bool:
         head = record.parts[0][: BATCH_HEADER.size]
         if len(head) < BATCH_HEADER.size:
             raise Corruption(f"a batch of topic {topic_id} came without its header")
@@ -313,9 +313,10 @@ class MirrorLogs:
         end = header.base + header.count
         if end <= copy.end:
             return True  # It came while the mirror was brought up to date.
-        if header.base < copy.end or (follows and header.base > copy.end):
+        if header.base < copy.end:
             return False
-        # A gap means that what lies in it is in segments: the journal of the owner begins there.
+        # Numbers tell that no record is left out. So a gap means that what lies in it is in
+        # segments: nothing of it was sent when this mirror, with less, was brought up to date.
         self._queue(_Batch(record, head, copy.index))
         copy.end = end
         return True
