@@ -235,7 +235,7 @@ class TopicManager:
             try:
                 return await self.create(name, request)
             except TopicExists:
-                if name not in self._topics and name not in self._creating:
+                if not self._is_taken(name):
                     raise  # Another topic's name excludes this one.
 
     async def create(self, name: str, request: TopicRequest) -> Topic:

@@ -54,6 +54,16 @@ async def test_a_broker_that_does_not_serve_a_topic_sends_clients_on(
     assert refused == StatusCode.UNAVAILABLE
 
 
+async def test_producers_on_all_brokers_create_a_topic_at_once(cluster: BrokerCluster) -> None:
+    async def publish(url: str, topic: str) -> int:
+        async with connect(url) as client, client.producer(topic) as producer:
+            return (await producer.send(b"x")).offset or 0
+
+    for number in range(5):
+        publishing = (publish(each.url, f"{TOPIC}-{number}") for each in cluster.brokers)
+        assert sorted(await asyncio.gather(*publishing)) == [0, 1, 2]
+
+
 async def test_messages_offsets_and_cursors_move_with_a_topic(cluster: BrokerCluster) -> None:
     async with connect(cluster.brokers[0].url) as client:
         async with client.producer(TOPIC) as producer:
