@@ -16,6 +16,8 @@ from pydanube.runtime.tasks import TaskScope
 _RENEWALS = 3
 """So often a lease is renewed within its time."""
 _RETRY_SECONDS = 0.1
+_REGISTRATIONS = 5
+"""So often a registration is tried whose lease ended on the way."""
 
 _log = get_logger(__name__)
 
@@ -100,13 +102,21 @@ class Membership:
             await self._store.revoke_lease(self._lease)
 
     async def _register(self) -> None:
-        sent_ms = self._clock.monotonic_ms()
-        lease = await self._store.grant_lease(self.terms.ttl_ms)
-        await self._store.transact(
-            [], [Put(keys.registration(self.broker), encode(self._record), lease)]
+        for _ in range(_REGISTRATIONS):
+            sent_ms = self._clock.monotonic_ms()
+            lease = await self._store.grant_lease(self.terms.ttl_ms)
+            put = Put(keys.registration(self.broker), encode(self._record), lease)
+            try:
+                await self._store.transact([], [put])
+            except NotFound:
+                continue  # The lease had ended before the registration got through.
+            self._lease = lease
+            self._renewed(sent_ms)
+            return
+        raise Unavailable(
+            f"leases of {self.terms.ttl_ms} ms end before this broker is registered: see to the "
+            "network and the disks of the metadata, or raise cluster.lease_ms"
         )
-        self._lease = lease
-        self._renewed(sent_ms)
 
     def _renewed(self, sent_ms: int) -> None:
         self._renewed_ms = sent_ms
