@@ -36,6 +36,7 @@ ALLOWED_SKIPS: tuple[str, ...] = (
     "azurite is not installed",
     "etcd is not installed",
     "mounting a small file system needs root",
+    "network namespaces need root",
     "nghttp2's tools are not installed",
     "openssl is not installed",
 )
