@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from pydanube.model.batch import Batch
-from pydanube.model.ids import JournalPosition, ProducerId, TopicId
+from pydanube.model.ids import JournalPosition, Offset, ProducerId, TopicId
 from pydanube.model.message import Message
 from pydanube.model.progress import ProgressChange
 from pydanube.runtime.simulation.clock import SimulatedClock
@@ -84,17 +84,35 @@ async def write_golden_producers() -> SimulatedDisk:
     return disk
 
 
+async def write_golden_cluster() -> SimulatedDisk:
+    """Two files; topics of a cluster that were taken over, are mirrored, or promised to another."""
+    disk = instant_disk()
+    async with broker_on(disk, rotating_at(1500), identity="GOLDEN/1") as broker:
+        storage = broker.storage
+        await append(broker, 1, [PLAIN])
+        storage.let_go(TopicId(1), forget=False)
+        await storage.take_over(TopicId(1), 8, Offset(40), [])
+        await append(broker, 1, [RICH, PLAIN])
+        await storage.mirrors.begin(TopicId(2), 6, 77, Offset(5))
+        await storage.mirrors.fence(TopicId(3), 9)
+        await append(broker, 1, [RICH])
+        for _ in range(50):  # Until the first file has its index.
+            await disk.exists(DIRECTORY)
+    return disk
+
+
 async def append(
     broker: Broker, topic: int, messages: list[Message], stamp: ProducerStamp | None = None
 ) -> None:
     log = broker.storage.topic(TopicId(topic))
-    log.append(Batch.gather(messages), lambda error: None, epoch=5, stamp=stamp)
+    log.append(Batch.gather(messages), lambda error: None, stamp=stamp)
     await broker.storage.flush()
 
 
 GOLDENS = {
     "journal-format-1": write_golden,
     "journal-format-1-producers": write_golden_producers,
+    "journal-format-1-cluster": write_golden_cluster,
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 from pydanube.model.ids import Offset, ProducerId, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
 from pydanube.runtime.simulation.disk import SimulatedDisk
+from pydanube.storage.errors import Fenced
 from pydanube.storage.frames import Frame, FrameScan, Stop, encode_frame
 from pydanube.storage.journal.contents import JournalContents, JournalFile
 from pydanube.storage.journal.index_file import decode_index, encode_index
@@ -23,10 +24,14 @@ from pydanube.storage.journal.records import (
     Kind,
     decode_batch_header,
     decode_file_header,
+    decode_mirrored,
+    decode_owned,
     decode_progress,
     decode_snapshot,
     encode_batch_header,
     encode_file_header,
+    encode_mirrored,
+    encode_owned,
     encode_progress,
     encode_snapshot,
 )
@@ -43,6 +48,7 @@ from tests.support.journals import DIRECTORY, Broker, broker_on, instant_disk
 PRESENT = sorted(GOLDEN.glob(f"journal-format-{JOURNAL_FORMAT}*"))
 FIRST = GOLDEN / "journal-format-1"
 WITH_PRODUCERS = GOLDEN / "journal-format-1-producers"
+OF_A_CLUSTER = GOLDEN / "journal-format-1-cluster"
 LOST_BYTES = 880
 
 
@@ -109,6 +115,22 @@ async def test_a_journal_with_producers_is_read(with_index: bool) -> None:
         assert known_producers(broker, 2) == {session: (LATER_STAMP, 1, 1)}
 
 
+@pytest.mark.parametrize("with_index", [True, False])
+async def test_a_journal_of_a_cluster_is_read(with_index: bool) -> None:
+    disk = await disk_with(OF_A_CLUSTER)
+    if not with_index:
+        for name in [n for n in await disk.list_names(DIRECTORY) if n.endswith(".index")]:
+            await disk.remove(f"{DIRECTORY}/{name}")
+    async with broker_on(disk, identity="GOLDEN/1") as broker:
+        storage = broker.storage
+        assert storage.epoch_of(TopicId(1)) == 8
+        assert await read_messages(broker, 1) == [(40, RICH), (41, PLAIN), (42, RICH)]
+        assert storage.mirrors.topics() == [2]
+        for topic, refused in ((2, 5), (3, 8)):
+            with pytest.raises(Fenced):
+                await storage.mirrors.fence(TopicId(topic), refused)
+
+
 def known_producers(broker: Broker, topic: int) -> dict[int, tuple[ProducerStamp, int, int]]:
     producers = broker.storage.topic(TopicId(topic)).producers
     assert all(last.time_ms > 10**12 for last in producers.values())
@@ -148,6 +170,12 @@ def encoded_again(frame: Frame, payload: bytes) -> bytes:
             return encode_progress(
                 subscription, ProgressChange(progress.settled, progress.attempts)
             )
+        case Kind.OWNED:
+            (owned,) = encode_owned(decode_owned(payload))
+            return owned
+        case Kind.MIRRORED:
+            (mirrored,) = encode_mirrored(decode_mirrored(payload))
+            return mirrored
         case Kind.HOLE | Kind.CLOSED:
             return bytes(len(payload))
         case _:
