@@ -1,0 +1,125 @@
+"""Bugs in how brokers share topics, planted one at a time, that the cluster world must find."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pydanube.cluster import planning
+from pydanube.cluster.mirrors.recorded_sets import RecordedSets
+from pydanube.cluster.opening import Beginning, Opening
+from pydanube.cluster.ownership import Ownership
+from pydanube.cluster.records import Handover
+from pydanube.model.ids import BrokerId, Offset, TopicId
+from pydanube.model.progress import Progress
+from pydanube.storage.storage import Storage
+from pydanube.topics.topic import Topic
+from tests.support.cluster_plans import FaultName
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def cursors_are_handed_over_ahead_of_acks(patch: pytest.MonkeyPatch) -> None:
+    _change_handover(
+        patch,
+        lambda topic, handover: replace(
+            handover, cursors=dict.fromkeys(topic.subscriptions, Progress(handover.end))
+        ),
+    )
+
+
+def cursors_are_not_handed_over(patch: pytest.MonkeyPatch) -> None:
+    _change_handover(patch, lambda topic, handover: replace(handover, cursors={}))
+
+
+def _change_handover(
+    patch: pytest.MonkeyPatch, change: Callable[[Topic, Handover], Handover]
+) -> None:
+    plain = Ownership._describe
+
+    def describe(ownership: Ownership, topic: Topic, epoch: int) -> Handover:
+        return change(topic, plain(ownership, topic, epoch))
+
+    patch.setattr(Ownership, "_describe", describe)
+
+
+def topics_are_handed_over_unsealed(patch: pytest.MonkeyPatch) -> None:
+    """What the last owner had in its journal alone does not get into segments."""
+
+    async def seal(storage: Storage, topic_id: TopicId) -> None:
+        await storage.flush()
+
+    patch.setattr(Storage, "seal_topic", seal)
+
+
+def an_ownership_begins_before_the_tail_is_exported(patch: pytest.MonkeyPatch) -> None:
+    """Where the tail ends is taken for done, and what is in it for somebody else's business."""
+
+    async def export_tail(
+        storage: Storage, topic_id: TopicId, name: str, epoch: int, start: Offset, batches: Any
+    ) -> Offset:
+        end = start
+        async for stored in batches:
+            end = Offset(stored[-1].base + stored[-1].batch.count)
+        return end
+
+    patch.setattr(Storage, "export_tail", export_tail)
+
+
+def copies_are_recorded_when_messages_have_been_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    plain = RecordedSets.record
+    later: list[asyncio.Task[None]] = []
+
+    async def record(
+        sets: RecordedSets, topic: str, epoch: int, members: Sequence[BrokerId]
+    ) -> None:
+        async def write() -> None:
+            await asyncio.sleep(2.0)
+            try:
+                await plain(sets, topic, epoch, members)
+            except Exception:
+                return
+
+        later.append(asyncio.create_task(write()))
+
+    patch.setattr(RecordedSets, "record", record)
+
+
+def the_last_owner_is_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """Whoever is given a topic begins where its segments end."""
+
+    async def recovered(opening: Opening, topic: str, record: Any, *_: Any) -> Any:
+        return Beginning(start=opening._frontier(topic, record))
+
+    patch.setattr(Opening, "_recovered", recovered)
+
+
+def topics_without_copies_are_given_away(patch: pytest.MonkeyPatch) -> None:
+    """The leader does not ask whether living brokers have what was acknowledged."""
+    patch.setattr(planning, "is_recoverable", lambda view, topic: True)
+    the_last_owner_is_not_asked(patch)
+
+
+def mirrors_are_not_told_what_is_settled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Storage, "belongs", lambda storage, subscription_id, topic_id: None)
+
+
+FOUND: tuple[tuple[Plant, int, int, tuple[FaultName, ...], str], ...] = (
+    (cursors_are_handed_over_ahead_of_acks, 1, 2, ("move",), "unseen"),
+    (cursors_are_not_handed_over, 1, 2, ("move",), "acked and redelivered"),
+    (topics_are_handed_over_unsealed, 1, 2, ("move",), "lost write"),
+    (the_last_owner_is_not_asked, 1, 2, ("kill",), "lost write"),
+    (an_ownership_begins_before_the_tail_is_exported, 1, 2, ("kill",), "lost write"),
+    (
+        copies_are_recorded_when_messages_have_been_acknowledged,
+        1,
+        2,
+        ("kill", "move"),
+        "lost write",
+    ),
+    (mirrors_are_not_told_what_is_settled, 5, 2, ("kill",), "acked and redelivered"),
+    (topics_without_copies_are_given_away, 7, 1, ("kill",), "lost write"),
+)
+"""Each with a world that finds it: seed, copies, faults, and the law that it breaks."""
