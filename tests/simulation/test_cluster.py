@@ -5,6 +5,7 @@ replayed by the command that a failure prints.
 """
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -45,3 +46,10 @@ def test_a_mirror_that_comes_back_with_less_follows_again() -> None:
 @pytest.mark.slow
 def test_a_seed_does_the_same_twice() -> None:
     assert ClusterWorld(5).run().trace == ClusterWorld(5).run().trace
+
+
+@pytest.mark.slow
+def test_nobody_misses_the_failure_of_a_write_whose_caller_has_gone() -> None:
+    world = ClusterWorld(15, ClusterFaults.only("pause"))
+    world.plan = replace(world.plan, replicas=2, gap_seconds=1.0)
+    world.check()

@@ -2,19 +2,23 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from pydanube.cluster import planning
+from pydanube.cluster.membership import LeaseTerms
 from pydanube.cluster.mirrors.recorded_sets import RecordedSets
 from pydanube.cluster.opening import Beginning, Opening
 from pydanube.cluster.ownership import Ownership
 from pydanube.cluster.records import Handover
 from pydanube.model.ids import BrokerId, Offset, TopicId
 from pydanube.model.progress import Progress
+from pydanube.storage.mirrors.mirror_logs import MirrorLogs
 from pydanube.storage.storage import Storage
+from pydanube.storage.topic_log import TopicLog
 from pydanube.topics.topic import Topic
 from tests.support.cluster_plans import FaultName
 
@@ -102,24 +106,54 @@ def topics_without_copies_are_given_away(patch: pytest.MonkeyPatch) -> None:
     the_last_owner_is_not_asked(patch)
 
 
+def batches_wait_for_no_mirror(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TopicLog, "_is_mirrored", lambda log, entry: True)
+
+
 def mirrors_are_not_told_what_is_settled(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Storage, "belongs", lambda storage, subscription_id, topic_id: None)
 
 
-FOUND: tuple[tuple[Plant, int, int, tuple[FaultName, ...], str], ...] = (
-    (cursors_are_handed_over_ahead_of_acks, 1, 2, ("move",), "unseen"),
-    (cursors_are_not_handed_over, 1, 2, ("move",), "acked and redelivered"),
-    (topics_are_handed_over_unsealed, 1, 2, ("move",), "lost write"),
-    (the_last_owner_is_not_asked, 1, 2, ("kill",), "lost write"),
-    (an_ownership_begins_before_the_tail_is_exported, 1, 2, ("kill",), "lost write"),
-    (
-        copies_are_recorded_when_messages_have_been_acknowledged,
-        1,
-        2,
-        ("kill", "move"),
-        "lost write",
+def mirrors_forget_whom_they_promised(patch: pytest.MonkeyPatch) -> None:
+    """A mirror takes records of an owner after another one has asked for its tail."""
+
+    def latest(logs: MirrorLogs, topic_id: TopicId) -> int:
+        index = logs._contents.topics.get(topic_id)
+        return index.epoch if index is not None else 0
+
+    patch.setattr(MirrorLogs, "_latest", latest)
+    patch.setattr(Storage, "_fence_log", lambda storage, topic_id, error: None)
+
+
+def leases_are_trusted_too_long(patch: pytest.MonkeyPatch) -> None:
+    """A broker that was away goes on as if it had been heard, and its mirrors let it."""
+    patch.setattr(LeaseTerms, "trusted_ms", property(lambda terms: 100 * terms.ttl_ms))
+    mirrors_forget_whom_they_promised(patch)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A bug, the law that it breaks, and a world in which it does."""
+
+    plant: Plant
+    law: str
+    seed: int
+    faults: tuple[FaultName, ...]
+    replicas: int = 2
+    gap_seconds: float = 2.5
+
+
+FOUND = (
+    Case(cursors_are_handed_over_ahead_of_acks, "unseen", 1, ("move",)),
+    Case(cursors_are_not_handed_over, "acked and redelivered", 1, ("move",)),
+    Case(topics_are_handed_over_unsealed, "lost write", 1, ("move",)),
+    Case(the_last_owner_is_not_asked, "lost write", 1, ("kill",)),
+    Case(an_ownership_begins_before_the_tail_is_exported, "lost write", 1, ("kill",)),
+    Case(
+        copies_are_recorded_when_messages_have_been_acknowledged, "lost write", 1, ("kill", "move")
     ),
-    (mirrors_are_not_told_what_is_settled, 5, 2, ("kill",), "acked and redelivered"),
-    (topics_without_copies_are_given_away, 7, 1, ("kill",), "lost write"),
+    Case(mirrors_are_not_told_what_is_settled, "acked and redelivered", 5, ("kill",)),
+    Case(topics_without_copies_are_given_away, "lost write", 7, ("kill",), replicas=1),
+    Case(leases_are_trusted_too_long, "inconsistent offset", 6, ("pause",), gap_seconds=1.0),
+    Case(batches_wait_for_no_mirror, "lost write", 6, ("kill", "delay"), gap_seconds=0.6),
 )
-"""Each with a world that finds it: seed, copies, faults, and the law that it breaks."""

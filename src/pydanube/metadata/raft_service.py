@@ -109,7 +109,9 @@ class RaftService:
         proposed: list[asyncio.Future[tuple[int, Result | None]] | Failure] = []
         for command in writes.commands:
             try:
-                proposed.append(self._store.propose_here(command))
+                appended = self._store.propose_here(command)
+                appended.add_done_callback(_look_at)
+                proposed.append(appended)
             except NotLeader as error:
                 if not proposed:
                     return encode(Written(error.leader, 0, []))
@@ -137,6 +139,12 @@ class RaftService:
         return encode(
             await self._changes.change_here(decode(self._opened(request, call), ChangeMembers))
         )
+
+
+def _look_at(outcome: asyncio.Future[tuple[int, Result | None]]) -> None:
+    """Keep a failure from being reported as unseen: whoever asked may have gone meanwhile."""
+    if not outcome.cancelled():
+        outcome.exception()
 
 
 async def _outcome(
