@@ -21,6 +21,7 @@ from pydanube.broker.server import BrokerServer
 from pydanube.errors import Conflict, DanubeError, Unavailable
 from pydanube.model.policies import Policies
 from pydanube.runtime.clock import Timer
+from pydanube.runtime.files import Files
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.randomness import Randomness, SeededRandomness
 from pydanube.runtime.simulation.clock import SimulatedClock
@@ -157,6 +158,9 @@ class BrokerMachine:
         self.refused = asyncio.Event()
         """It does not start, and no healing will help."""
         self.on_boot: Callable[[], None] = lambda: None
+        self.on_death: Callable[[], None] = lambda: None
+        self.files: Files | None = None
+        """The disk as the broker sees it that was started last."""
 
     @property
     def server(self) -> BrokerServer | None:
@@ -193,7 +197,7 @@ class BrokerMachine:
         host = self._network.host(self.name)
         machine = Machine(
             clock=clock,
-            files=self.disk.mount(),
+            files=self._mount(),
             network=host,
             randomness=SeededRandomness(f"broker {self._randomness.below(2**32)}"),
         )
@@ -216,6 +220,10 @@ class BrokerMachine:
             else:
                 self.complaints.append("a start went on although it had been cancelled")
                 self._graves.append(asyncio.create_task(_close(server), name="broker's end"))
+
+    def _mount(self) -> Files:
+        self.files = self.disk.mount()
+        return self.files
 
     async def _serve(self, machine: Machine, engine: PlainEngine, peers: Peers) -> BrokerServer:
         server = self._starting = BrokerServer(self.config, machine, engine, peers)
@@ -268,6 +276,7 @@ class BrokerMachine:
 
     def _bury(self) -> None:
         self._clock.alive = False
+        self.on_death()
         server, self._server = self._server, None
         if self.config.is_clustered and self._starting is not None:
             end = _end(self._starting, self._work)

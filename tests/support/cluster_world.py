@@ -27,12 +27,13 @@ from pydanube.client.brokers import Surroundings
 from pydanube.client.client import Client
 from pydanube.client.retry import RetryPolicy
 from pydanube.cluster.mirrors.settings import MirrorSettings
+from pydanube.runtime.files import Files
 from pydanube.runtime.randomness import Randomness, SeededRandomness
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.runtime.simulation.loop import run_simulated
 from pydanube.runtime.simulation.network import SimulatedNetwork
-from pydanube.storage.config import Durable
+from pydanube.storage.config import Durable, StorageConfig
 from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.topics.topic import Topic
 from pydanube.wire.calls import CallRefused, Channel, ExchangeChannel
@@ -138,6 +139,7 @@ class ClusterWorld:
         self._all_machines: list[BrokerMachine] = []
         self._evidence = Evidence(self.history, calm=not self.faults.any)
         self._ends: dict[str, int] = {}
+        self._stores: list[tuple[Files, FaultyStore]] = []
         self._clients: list[asyncio.Task[Any]] = []
 
     def check(self) -> Outcome:
@@ -221,9 +223,16 @@ class ClusterWorld:
             name=name,
         )
         machine.on_boot = self._booted
+        machine.on_death = lambda: self._cut_from_store(machine)
         self.machines[name] = machine
         self._all_machines.append(machine)
         return machine
+
+    def _cut_from_store(self, machine: BrokerMachine) -> None:
+        """A dead broker reaches no segments either."""
+        for files, store in self._stores:
+            if files is machine.files:
+                store.die()
 
     def _booted(self) -> None:
         self.history.boot += 1
@@ -256,8 +265,10 @@ class ClusterWorld:
     def _shared_store(self) -> Iterator[None]:
         """Let the segments of all brokers lie in one store."""
 
-        def open_store(*_: Any) -> ObjectStore:
-            return FaultyStore(self._cloud)
+        def open_store(_: StorageConfig, files: Files) -> ObjectStore:
+            store = FaultyStore(self._cloud)
+            self._stores.append((files, store))
+            return store
 
         before = broker_module.open_store
         broker_module.open_store = open_store

@@ -129,6 +129,10 @@ class FaultyStore(ObjectStore):
     async def close(self) -> None:
         self._dead = True
 
+    def die(self) -> None:
+        """Let the broker's machine stop: nothing of it gets through any more."""
+        self._dead = True
+
     async def _answer(self, *, counted: bool = True) -> None:
         """Let a call that changes nothing go well, or fail."""
         fault = await self._begin(counted=counted)
