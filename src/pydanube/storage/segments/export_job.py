@@ -122,15 +122,19 @@ class ExportJob:
         await self._workers.run(lambda: encoder.add(pieces))
 
     async def _enter(self, entry: SegmentEntry) -> None:
+        # An object that may be in the catalogue is left alone: whoever owns the topic next sweeps.
+        doubtful = False
         while not self.gone:
             try:
                 await self._segments.add(entry)
             except Fenced:
                 raise  # The new owner sweeps up.
             except Conflict:
-                await self._uploader.discard(entry.key)
+                if not doubtful:
+                    await self._uploader.discard(entry.key)
                 raise
             except Unavailable as error:
+                doubtful = True
                 # It may have happened all the same; then the next attempt finds it.
                 _log.warning("the catalogue takes nothing; trying again", cause=str(error))
                 await self._clock.sleep(self._backoff.next_seconds())
@@ -138,4 +142,5 @@ class ExportJob:
             self._uploader.in_flight.discard(entry.key)
             self._log.exported()
             return
-        await self._uploader.discard(entry.key)
+        if not doubtful:
+            await self._uploader.discard(entry.key)
