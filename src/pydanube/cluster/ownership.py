@@ -20,6 +20,7 @@ from pydanube.model.names import partition_name
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
+from pydanube.storage.topic_log import TopicLog
 from pydanube.topics.catalog import TopicRecord
 from pydanube.topics.manager import PARTITIONS_MAX, TopicManager
 from pydanube.topics.placement import Placement
@@ -305,6 +306,7 @@ class Ownership(Placement):
                 # Acks of this very moment are journaled by the event loop's next turn.
                 await self._clock.sleep(0)
                 await storage.flush()
+                _check_whole(topic.log, name)
                 handover = self._describe(topic, served.epoch)
             await self._give(name, served, handover, reason, to)
         finally:
@@ -376,6 +378,18 @@ class Ownership(Placement):
             await asyncio.shield(self._busy[name])
         if name in self._served:
             await self._alone(name, self.hand_over(name, reason))
+
+
+def _check_whole(log: TopicLog, name: str) -> None:
+    """Refuse to hand over a log that holds what was never shown as durable.
+
+    Producers' sequences know of it, and the next owner would take it for stored.
+    """
+    if log.next_offset != log.durable_end:
+        raise Unavailable(
+            f"offsets {log.durable_end} to {log.next_offset - 1} of {name} are in doubt; the topic "
+            "is opened again before it moves"
+        )
 
 
 def _moved(name: str) -> Unavailable:
