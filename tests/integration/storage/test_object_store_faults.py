@@ -24,8 +24,8 @@ from tests.support.object_store_servers import azurite, fake_gcs, seaweedfs
 from tests.support.segment_rows import any_messages, in_pieces
 
 PATIENCE = Patience(
-    answer_seconds=4.0,
-    transfer_seconds=4.0,
+    answer_seconds=8.0,
+    transfer_seconds=8.0,
     retries=2,
     first_delay_seconds=0.01,
     last_delay_seconds=0.02,
