@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pydanube.cluster import planning
+from pydanube.cluster import ownership, planning
 from pydanube.cluster.membership import LeaseTerms
 from pydanube.cluster.mirrors.recorded_sets import RecordedSets
 from pydanube.cluster.opening import Beginning, Opening
@@ -125,6 +125,11 @@ def mirrors_forget_whom_they_promised(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Storage, "_fence_log", lambda storage, topic_id, error: None)
 
 
+def what_is_in_doubt_is_handed_over(patch: pytest.MonkeyPatch) -> None:
+    """Producers' sequences know of a batch that the end of the topic does not include."""
+    patch.setattr(ownership, "_check_whole", lambda log, name: None)
+
+
 def leases_are_trusted_too_long(patch: pytest.MonkeyPatch) -> None:
     """A broker that was away goes on as if it had been heard, and its mirrors let it."""
     patch.setattr(LeaseTerms, "trusted_ms", property(lambda terms: 100 * terms.ttl_ms))
@@ -156,4 +161,11 @@ FOUND = (
     Case(topics_without_copies_are_given_away, "lost write", 7, ("kill",), replicas=1),
     Case(leases_are_trusted_too_long, "inconsistent offset", 6, ("pause",), gap_seconds=1.0),
     Case(batches_wait_for_no_mirror, "lost write", 6, ("kill", "delay"), gap_seconds=0.6),
+    Case(
+        what_is_in_doubt_is_handed_over,
+        "lost write",
+        3030,
+        ("move", "one_way", "slow_disk", "clock"),
+        replicas=3,
+    ),
 )
