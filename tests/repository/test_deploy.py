@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pydanube.broker.config import BrokerConfig, load_config
-from pydanube.broker.metadata import advertised_raft_address
+from pydanube.broker.shared_metadata import advertised_raft_address
 from pydanube.cli.broker import command
 
 ROOT = Path(__file__).parents[2]

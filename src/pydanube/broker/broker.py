@@ -1,19 +1,17 @@
 """A broker without its sockets: recovered from a data directory, it answers the handler tables."""
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
-from pydanube.balance.settings import rebalance_settings
 from pydanube.broker.addresses import AdvertisedUrls
-from pydanube.broker.clustering import Circumstances, Clustering
 from pydanube.broker.config import BrokerConfig
 from pydanube.broker.dead_letters import DeadLetters
-from pydanube.broker.forwarding import Forwarding
 from pydanube.broker.gate import Gate
-from pydanube.broker.load import LoadCounter
-from pydanube.broker.metadata import BrokerStore, OpenMetadata, Peers, open_metadata
+from pydanube.broker.metadata import BrokerStore, OpenMetadata, Peers
+from pydanube.broker.metadata_opening import open_metadata
 from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer, ThisBroker
-from pydanube.broker.servicers.cluster_admin import ClusterAdminServicer
 from pydanube.broker.servicers.consumer import ConsumerServicer
 from pydanube.broker.servicers.control import ControlServicer
 from pydanube.broker.servicers.discovery import DiscoveryServicer
@@ -23,9 +21,6 @@ from pydanube.broker.servicers.producer import ProducerServicer
 from pydanube.broker.servicers.schema_registry import SchemaRegistryServicer
 from pydanube.broker.servicers.storage import StorageServicer
 from pydanube.broker.servicers.topic_admin import TopicAdminServicer
-from pydanube.cluster.balancing import BalanceSettings
-from pydanube.cluster.membership import LeaseTerms
-from pydanube.cluster.records import BrokerRecord
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.ids import BrokerId
 from pydanube.model.policies import REPLICAS_MAX
@@ -49,6 +44,10 @@ from pydanube.topics.segment_catalog import MetadataSegmentCatalog
 from pydanube.wire.calls import HandlerTable
 from pydanube.wire.danube import services
 from pydanube.wire.flight import service as flight
+
+if TYPE_CHECKING:
+    from pydanube.broker.clustering import Clustering
+    from pydanube.broker.forwarding import Forwarding
 
 SWEEP_SECONDS = 30.0
 PARSING_THREADS = 2
@@ -112,7 +111,7 @@ class _Serving(Struct, frozen=True, kw_only=True):
     topics: TopicManager
     registration: Registration
     schemas: SchemaRegistry
-    clustering: Clustering | None
+    clustering: "Clustering | None"
     dead_letters: DeadLetters
 
 
@@ -123,7 +122,7 @@ class Broker:
     """
 
     def __init__(
-        self, config: BrokerConfig, machine: Machine, metrics: BrokerMetrics, peers: Peers
+        self, config: BrokerConfig, machine: Machine, metrics: BrokerMetrics, peers: Peers | None
     ) -> None:
         self._config = config
         self._peers = peers
@@ -234,6 +233,8 @@ class Broker:
             await topics.restore()
             registration.restore()
         else:
+            from pydanube.broker.load import LoadCounter
+
             count = LoadCounter(topics, self._metrics, clock, self._machine.usage)
             await clustering.join(topics, registration, count)
         storage.start_upkeep()
@@ -252,6 +253,9 @@ class Broker:
         self._tasks.start(self._sweep(registration), "sweep")
         client_table, admin_table = self._client_table(urls), self._admin_table(urls)
         if clustering is not None:
+            from pydanube.broker.forwarding import Forwarding
+
+            assert self._peers is not None
             self._forwarding = Forwarding(
                 topics, clustering.directory, metadata.broker, self._peers.connect
             )
@@ -263,9 +267,17 @@ class Broker:
 
     def _clustering(
         self, metadata: OpenMetadata, segments: MetadataSegmentCatalog, urls: Urls
-    ) -> Clustering | None:
+    ) -> "Clustering | None":
         if metadata.sharing is None:
             return None
+        # Loaded by those who need it: a broker alone starts sooner without.
+        from pydanube.balance.settings import rebalance_settings
+        from pydanube.broker.clustering import Circumstances, Clustering
+        from pydanube.cluster.balancing import BalanceSettings
+        from pydanube.cluster.membership import LeaseTerms
+        from pydanube.cluster.records import BrokerRecord
+
+        assert self._peers is not None
         config, clock = self._config, self._machine.clock
         return Clustering(
             Circumstances(
@@ -340,6 +352,8 @@ class Broker:
         if raft is None:
             services.unimplemented(table, services.CLUSTER_ADMIN, _NO_NODES)
         else:
+            from pydanube.broker.servicers.cluster_admin import ClusterAdminServicer
+
             ClusterAdminServicer(raft).register(table)
         NamespaceAdminServicer(topics).register(table)
         TopicAdminServicer(
@@ -402,7 +416,7 @@ class Broker:
                 # Another broker may serve these topics next, and it has no other copy.
                 await self._serving.storage.seal_all(self._config.storage.segments.shutdown_seconds)
 
-    async def _leave(self, clustering: Clustering) -> None:
+    async def _leave(self, clustering: "Clustering") -> None:
         try:
             await clustering.leave(self._config.storage.segments.shutdown_seconds)
         except DanubeError as error:

@@ -6,12 +6,10 @@ from collections.abc import Collection
 from pydanube.broker.addresses import Address, url_beside
 from pydanube.broker.broker import ADMIN_SERVICES, CLIENT_SERVICES, Broker, Urls
 from pydanube.broker.config import BrokerConfig, advertised_urls
-from pydanube.broker.errors import InvalidConfig
 from pydanube.broker.metadata import Peers
 from pydanube.broker.servicers.health import SERVICE as HEALTH_SERVICE
 from pydanube.broker.servicers.health import HealthServicer
 from pydanube.errors import Conflict, InvalidRequest
-from pydanube.metadata.transport import RAFT_LIMITS
 from pydanube.observability.http import OperatorPages
 from pydanube.observability.logging import LogFormat, LogLevel, get_logger, log_to_stderr
 from pydanube.observability.metrics import BrokerMetrics
@@ -21,10 +19,8 @@ from pydanube.runtime.process import StopSignals, run
 from pydanube.runtime.threads import WorkerThreads
 from pydanube.wire.calls import Engine, HandlerTable, Server
 from pydanube.wire.danube.reflection import Reflection
-from pydanube.wire.http2.channel import Http2Channel
 from pydanube.wire.http2.engine import Http2Engine
 from pydanube.wire.http2.limits import Http2Limits
-from pydanube.wire.http2.tls import TlsFiles
 
 DEFAULT_ENGINE = "http2"
 REQUEST_BYTES_MAX = 64 * 1024 * 1024
@@ -40,7 +36,7 @@ class BrokerServer:
     """A running broker. It listens before it has recovered, and answers once it has."""
 
     def __init__(
-        self, config: BrokerConfig, machine: Machine, engine: Engine, peers: Peers
+        self, config: BrokerConfig, machine: Machine, engine: Engine, peers: Peers | None
     ) -> None:
         self._config = config
         self._machine = machine
@@ -63,7 +59,11 @@ class BrokerServer:
         """Listen, recover and serve. DanubeError says why it cannot; then nothing is left over."""
         machine = machine or this_machine()
         engine = engine or engine_named(DEFAULT_ENGINE)
-        server = cls(config, machine, engine, peers or await system_peers(config, machine))
+        if peers is None and config.is_clustered:
+            from pydanube.broker.peers import system_peers  # A broker alone starts sooner without.
+
+            peers = await system_peers(config, machine)
+        server = cls(config, machine, engine, peers)
         try:
             await server._serve()
         except BaseException:
@@ -164,25 +164,6 @@ class BrokerServer:
         if self._pages is not None:
             await self._pages.close()
         self._rendering.stop()
-
-
-async def system_peers(config: BrokerConfig, machine: Machine) -> Peers:
-    """Return how brokers talk to each other over real sockets: with certificates, if there are."""
-    paths = config.auth.tls.paths
-    if paths is None:
-        engine = Http2Engine(limits=RAFT_LIMITS, clock=machine.clock)
-        return Peers(engine=engine, connect=Http2Channel)
-    files = TlsFiles(machine.files, paths)
-    try:
-        await files.load()
-    except OSError as error:
-        raise InvalidConfig(f"the files of auth.tls cannot be used: {error}") from error
-
-    def connect(address: str) -> Http2Channel:
-        return Http2Channel(f"https://{address}", tls=files.calling)
-
-    engine = Http2Engine(limits=RAFT_LIMITS, clock=machine.clock, tls=files)
-    return Peers(engine=engine, connect=connect)
 
 
 def engine_named(name: str) -> Engine:

@@ -1,12 +1,11 @@
 """BrokerAdmin: who the brokers are, and which of them serve."""
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
-from pydanube.balance.imbalance import Balance
 from pydanube.balance.scoring import Strategy
 from pydanube.broker.addresses import AdvertisedUrls
-from pydanube.broker.clustering import Clustering
-from pydanube.cluster.balancing import Balancing
 from pydanube.cluster.records import BrokerRecord
 from pydanube.errors import InvalidRequest, NotFound, NotSupported
 from pydanube.model.ids import BrokerId
@@ -15,6 +14,11 @@ from pydanube.wire.calls import Call, HandlerTable
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.services import serve
+
+if TYPE_CHECKING:
+    from pydanube.balance.imbalance import Balance
+    from pydanube.broker.clustering import Clustering
+    from pydanube.cluster.balancing import Balancing
 
 _ALONE = "needs a second broker, and this one stands alone"
 _STRATEGY_NAMES: dict[Strategy, str] = {
@@ -39,7 +43,7 @@ class BrokerAdminServicer:
     """Answers for the whole cluster, which may be of one."""
 
     def __init__(
-        self, topics: TopicManager, this: ThisBroker, cluster: Clustering | None = None
+        self, topics: TopicManager, this: ThisBroker, cluster: "Clustering | None" = None
     ) -> None:
         self._topics = topics
         self._this = this
@@ -149,7 +153,7 @@ class BrokerAdminServicer:
         return admin.RebalanceResponse(success=False, error_message=f"rebalancing {_ALONE}")
 
     async def _rebalance(
-        self, balancing: Balancing, request: admin.RebalanceRequest
+        self, balancing: "Balancing", request: admin.RebalanceRequest
     ) -> admin.RebalanceResponse:
         moves_max = request.max_moves if request.HasField("max_moves") else None
         decision = balancing.plan(moves_max)
@@ -172,7 +176,7 @@ class BrokerAdminServicer:
         )
 
 
-def _balance_message(balance: Balance) -> admin.ClusterBalanceResponse:
+def _balance_message(balance: "Balance") -> admin.ClusterBalanceResponse:
     return admin.ClusterBalanceResponse(
         coefficient_of_variation=balance.coefficient_of_variation,
         mean_load=balance.mean_load,

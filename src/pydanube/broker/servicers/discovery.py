@@ -1,7 +1,8 @@
 """Discovery, HealthCheck and the legacy key exchange: how clients find and keep their broker."""
 
+from typing import TYPE_CHECKING
+
 from pydanube.broker.addresses import AdvertisedUrls
-from pydanube.cluster.directory import Directory
 from pydanube.errors import InvalidRequest
 from pydanube.model.names import namespace_of
 from pydanube.observability.metrics import BrokerMetrics
@@ -11,6 +12,9 @@ from pydanube.wire.calls import Call, HandlerTable
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.services import serve
+
+if TYPE_CHECKING:
+    from pydanube.cluster.directory import Directory
 
 
 class DiscoveryServicer:
@@ -22,7 +26,7 @@ class DiscoveryServicer:
         registration: Registration,
         urls: AdvertisedUrls,
         metrics: BrokerMetrics,
-        directory: Directory | None = None,
+        directory: "Directory | None" = None,
     ) -> None:
         self._metrics = metrics
         self._directory = directory

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from pydanube.broker.clustering import Clustering
 from pydanube.errors import InvalidRequest, NotFound, NotSupported, WrongBroker
 from pydanube.model.ids import BrokerId
 from pydanube.model.names import check_client_name, check_topic_name, namespace_of
@@ -28,6 +27,9 @@ from pydanube.wire.calls import Call, HandlerTable
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.services import serve
+
+if TYPE_CHECKING:
+    from pydanube.broker.clustering import Clustering
 
 _STRATEGIES: dict[int, DispatchStrategy] = {0: "NonReliable", 1: "Reliable"}
 _BACKOFFS: dict[admin.SubscriptionBackoffStrategy.ValueType, BackoffStrategy] = {
@@ -54,7 +56,7 @@ class TopicAdminServicer:
         registration: Registration,
         schemas: SchemaRegistry,
         broker_id: BrokerId,
-        cluster: Clustering | None = None,
+        cluster: "Clustering | None" = None,
     ) -> None:
         self._cluster = cluster
         self._topics = topics
