@@ -77,7 +77,7 @@ async def check_all_is_there(url: str, topic: str, publishing: Publishing) -> No
 async def live_through(cluster: ClusterProcesses, harm: str, turns: int) -> int:
     """Publish to all topics while brokers are harmed in turns; return how much was acknowledged."""
     chance = SeededRandomness(f"cluster {harm}")
-    async with connect(cluster.urls[0]) as client:
+    async with connect(",".join(cluster.urls)) as client:
         producers = [await client.producer(topic) for topic in TOPICS]
         works = [Publishing(producer) for producer in producers]
         tasks = [asyncio.create_task(work.run()) for work in works]
@@ -114,7 +114,7 @@ async def test_clients_carry_on_while_brokers_go_and_come(
 
 async def test_an_owner_that_was_frozen_is_fenced(cluster: ClusterProcesses) -> None:
     """It wakes up after its topics were given away, with messages that it had taken before."""
-    async with connect(cluster.urls[0]) as client, client.producer(TOPICS[0]) as producer:
+    async with connect(",".join(cluster.urls)) as client, client.producer(TOPICS[0]) as producer:
         work = Publishing(producer)
         task = asyncio.create_task(work.run())
         for broker in cluster.brokers:
