@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pydanube.cluster.planning import answers_needed, ask_for
+from pydanube.cluster.planning import ask_for
 from pydanube.errors import DanubeError, NotFound
 from pydanube.metadata.raft_calls import NODE_INFO, Envelope, NodeInfo, decode, encode
 from pydanube.model.ids import BrokerId
 from pydanube.runtime.randomness import Randomness
+from pydanube.storage.mirrors.replication import answers_needed
 from pydanube.wire.calls import CallRefused
 from tests.support.broker_machine import BrokerMachine
 from tests.support.plain_engine import PlainChannel
@@ -138,7 +139,7 @@ class ClusterOperators:
             covered = all(
                 replicas.epoch <= view.handovers.get(topic, 0)
                 or len([each for each in replicas.members if each != broker])
-                >= answers_needed(replicas)
+                >= answers_needed(len(replicas.members))
                 for topic, replicas in view.replicas.items()
             )
 

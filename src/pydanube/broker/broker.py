@@ -238,7 +238,16 @@ class Broker:
             count = LoadCounter(topics, self._metrics, clock, self._machine.usage)
             await clustering.join(topics, registration, count)
         storage.start_upkeep()
-        self._metrics.broker = str(metadata.broker)
+        self._measure(self._serving)
+        self._tasks.start(self._sweep(registration), "sweep")
+        self._open_gates(self._serving, urls)
+        _log.info("serving", broker=metadata.broker, topics=len(topics))
+
+    def _measure(self, serving: _Serving) -> None:
+        """Say where metrics find what is true at the moment."""
+        storage, topics, clustering = serving.storage, serving.topics, serving.clustering
+        clock = self._machine.clock
+        self._metrics.broker = str(serving.broker_id)
         self._metrics.read_from(
             Sources(
                 topics=lambda: topic_readings(topics, clock.monotonic_ms()),
@@ -250,20 +259,23 @@ class Broker:
                 cluster=clustering.reading if clustering is not None else None,
             )
         )
-        self._tasks.start(self._sweep(registration), "sweep")
+
+    def _open_gates(self, serving: _Serving, urls: Urls) -> None:
         client_table, admin_table = self._client_table(urls), self._admin_table(urls)
-        if clustering is not None:
+        if serving.clustering is not None:
             from pydanube.broker.forwarding import Forwarding
 
             assert self._peers is not None
             self._forwarding = Forwarding(
-                topics, clustering.directory, metadata.broker, self._peers.connect
+                serving.topics,
+                serving.clustering.directory,
+                serving.broker_id,
+                self._peers.connect,
             )
             self._forwarding.wrap(client_table)
             self._forwarding.wrap(admin_table)
         self.client_gate.open(client_table)
         self.admin_gate.open(admin_table)
-        _log.info("serving", broker=metadata.broker, topics=len(topics))
 
     def _clustering(
         self, metadata: OpenMetadata, segments: MetadataSegmentCatalog, urls: Urls

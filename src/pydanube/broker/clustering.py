@@ -91,28 +91,7 @@ class Clustering:
     async def join(self, topics: TopicManager, registration: Registration, count: Count) -> None:
         """Become a member, and begin to serve what the cluster gives to this broker."""
         given = self._given
-        self._sets = RecordedSets(
-            given.store,
-            self.directory,
-            topics.catalog,
-            given.broker,
-            replicas=given.mirrors.replicas or REPLICAS_DEFAULT,
-            replicas_max=REPLICAS_MAX if given.moves_reliable else 1,
-        )
-        mirrors = self._mirrors = JournalMirrors(
-            cluster=given.cluster,
-            own=given.broker,
-            storage=topics.storage,
-            catalog=given.segments,
-            sets=self._sets,
-            connect=given.connect,
-            clock=given.clock,
-            randomness=given.randomness,
-            tasks=given.tasks,
-            settings=given.mirrors,
-        )
-        mirrors.add_to(given.table)
-        mirrors.start()
+        mirrors = self._serve_mirrors(topics)
         await self._become_active()
         await self.membership.join()
         self.directory.start(given.tasks)
@@ -165,6 +144,33 @@ class Clustering:
         given.tasks.start(self._follow_policies(topics), "policies of namespaces")
         given.tasks.start(self._ownership.run(), "ownership of topics")
         given.tasks.start(self.leader.run(), "duties of the leader")
+
+    def _serve_mirrors(self, topics: TopicManager) -> JournalMirrors:
+        """Keep copies of other brokers' journals from now on, and have one's own kept."""
+        given = self._given
+        self._sets = RecordedSets(
+            given.store,
+            self.directory,
+            topics.catalog,
+            given.broker,
+            replicas=given.mirrors.replicas or REPLICAS_DEFAULT,
+            replicas_max=REPLICAS_MAX if given.moves_reliable else 1,
+        )
+        self._mirrors = JournalMirrors(
+            cluster=given.cluster,
+            own=given.broker,
+            storage=topics.storage,
+            catalog=given.segments,
+            sets=self._sets,
+            connect=given.connect,
+            clock=given.clock,
+            randomness=given.randomness,
+            tasks=given.tasks,
+            settings=given.mirrors,
+        )
+        self._mirrors.add_to(given.table)
+        self._mirrors.start()
+        return self._mirrors
 
     async def _become_active(self) -> None:
         """Take topics again after a stop; an operator's word outlasts one."""

@@ -60,8 +60,11 @@ class BrokerServer:
         machine = machine or this_machine()
         engine = engine or engine_named(DEFAULT_ENGINE)
         if peers is None and config.is_clustered:
-            from pydanube.broker.peers import system_peers  # A broker alone starts sooner without.
+            # A broker alone starts sooner without.
+            from pydanube.broker.peers import system_peers
+            from pydanube.broker.shared_metadata import refuse_a_past_alone
 
+            await refuse_a_past_alone(config, machine.files)
             peers = await system_peers(config, machine)
         server = cls(config, machine, engine, peers)
         try:

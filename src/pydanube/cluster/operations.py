@@ -6,9 +6,10 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from pydanube.balance.cluster import BrokerMode
 from pydanube.cluster.directory import Directory
 from pydanube.cluster.planning import ask_for
-from pydanube.cluster.records import BrokerMode, BrokerState, MoveReason, encode
+from pydanube.cluster.records import BrokerState, MoveReason, encode
 from pydanube.errors import Conflict, DanubeError, NotFound, Unavailable
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore

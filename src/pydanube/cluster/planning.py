@@ -10,7 +10,6 @@ from pydanube.cluster.records import (
     BrokerState,
     Marker,
     MoveReason,
-    ReplicaSet,
     encode,
 )
 from pydanube.cluster.view import ClusterView, Owner
@@ -18,6 +17,7 @@ from pydanube.metadata import keys
 from pydanube.metadata.store import Delete, Expect, Operation, Put
 from pydanube.model.ids import BrokerId
 from pydanube.model.policies import DispatchStrategy
+from pydanube.storage.mirrors.replication import answers_needed
 
 STEPS_MAX = 256
 """Per look; what is left is seen at the next."""
@@ -118,17 +118,7 @@ def is_recoverable(view: ClusterView, topic: str) -> bool:
     if replicas is None or replicas.epoch <= view.handovers.get(topic, 0):
         return True  # Nothing was acknowledged since it was last handed over, or ever.
     alive = sum(member in view.brokers for member in replicas.members)
-    return alive >= answers_needed(replicas)
-
-
-def answers_needed(replicas: ReplicaSet) -> int:
-    """Return how many members together are sure to know what a majority has."""
-    return len(replicas.members) - majority_of(replicas) + 1
-
-
-def majority_of(replicas: ReplicaSet) -> int:
-    """Return how many journals make a message acknowledged."""
-    return len(replicas.members) // 2 + 1
+    return alive >= answers_needed(len(replicas.members))
 
 
 class _Draining:

@@ -5,11 +5,11 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from pydanube.balance.cluster import BrokerMode
 from pydanube.model.ids import BrokerId, Offset
 from pydanube.model.progress import Progress
 from pydanube.storage.topic_log import LastBatch
 
-BrokerMode = Literal["active", "draining", "drained"]
 MoveReason = Literal[
     "create", "unload", "rebalance", "drain", "shutdown", "failover", "orphan", "delete"
 ]

@@ -357,17 +357,9 @@ class Storage:
         ]
 
     def follow(self, topic_id: TopicId, epoch: int, exported: Offset) -> None:
-        """Take in how far the segments of such a topic reach, and under which epoch.
-
-        What is in segments need not stay, nor anything of an epoch before the one that claimed
-        them: it was recovered then.
-        """
+        """Take in how far the segments of such a topic reach, and under which epoch."""
         index = self._contents.topics.get(topic_id)
-        if index is None or topic_id in self._topics:
-            return
-        end = index.end if epoch > index.epoch else min(int(exported), index.end)
-        if end > index.exported:
-            index.exported = end
+        if index is not None and topic_id not in self._topics and index.follow(epoch, exported):
             self._housekeeping.look_around()
 
     async def take_over(

@@ -42,26 +42,6 @@ async def test_an_owner_that_comes_back_at_once_goes_on(cluster: BrokerCluster) 
         assert (await producer.send(b"5")).offset == 5
 
 
-async def test_a_journal_lets_go_of_what_others_have(cluster: BrokerCluster) -> None:
-    async with connect(cluster.brokers[0].url) as client, client.producer(TOPIC) as producer:
-        await producer.send(b"x")
-    owner = await cluster.owned(TOPIC)
-    record = owner.topics.get(TOPIC).record
-    await owner.vanish()
-    await cluster.owned(TOPIC)
-    await owner.start()
-    storage = owner.topics.storage
-    index = storage._contents.topics.get(record.id)
-    # It may be a mirror again by now, or have it back; else all it has is in segments.
-    await cluster.until(
-        lambda: (
-            index is None
-            or storage._contents.topics.get(record.id) is not index
-            or index.exported >= index.end
-        )
-    )
-
-
 async def test_policies_of_a_namespace_reach_every_broker(cluster: BrokerCluster) -> None:
     admin = cluster.client(cluster.brokers[0])
     for number in range(3):

@@ -8,7 +8,6 @@ from pydanube.cluster.planning import (
     TopicFacts,
     ask_for,
     is_recoverable,
-    majority_of,
     plan,
 )
 from pydanube.cluster.records import (
@@ -24,6 +23,7 @@ from pydanube.cluster.view import ClusterView
 from pydanube.metadata import keys
 from pydanube.metadata.store import Delete, Entry, Expect, Put
 from pydanube.model.ids import BrokerId
+from pydanube.storage.mirrors.replication import majority as majority_of
 
 TOPIC = "/default/orders"
 A, B, C = BrokerId(1), BrokerId(2), BrokerId(3)
@@ -196,7 +196,7 @@ def test_asking_expects_the_owner_as_it_is_and_nobody_to_have_asked() -> None:
 @pytest.mark.parametrize(("members", "majority"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
 def test_a_majority_and_those_asked_always_meet(members: int, majority: int) -> None:
     replicas = ReplicaSet(epoch=1, members=tuple(BrokerId(n) for n in range(members)))
-    assert majority_of(replicas) == majority
+    assert majority_of(members) == majority
     living = [BrokerId(n) for n in range(members - majority + 1)]
     cluster = Cluster(*living).put(keys.replicas(TOPIC), encode(replicas))
     assert is_recoverable(cluster.view, TOPIC)

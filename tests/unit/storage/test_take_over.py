@@ -80,3 +80,20 @@ async def test_a_topic_that_was_lost_answers_nothing_as_stored() -> None:
         await broker.storage.flush()
         assert answers == lost
         assert log.durable_end == 1
+
+
+async def test_a_journal_needs_no_more_what_later_owners_have() -> None:
+    async with broker_on(instant_disk()) as broker:
+        storage = broker.storage
+        await storage.take_over(TOPIC, 5, Offset(0))
+        for _ in range(4):
+            await broker.append(1, b"x")
+        index = storage._contents.topics[TOPIC]
+        storage.follow(TOPIC, 6, Offset(0))
+        assert index.exported == 0, "a topic that is served here is nobody else's"
+        storage.let_go(TOPIC, forget=False)
+        assert storage.left_topics() == [TOPIC]
+        storage.follow(TOPIC, 5, Offset(2))
+        assert index.exported == 2, "of this ownership, what is in segments"
+        storage.follow(TOPIC, 6, Offset(2))
+        assert index.exported == 4, "a later owner has recovered all of it"

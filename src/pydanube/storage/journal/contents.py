@@ -194,6 +194,18 @@ class TopicIndex:
             promised=self.promised,
         )
 
+    def follow(self, epoch: int, exported: int) -> bool:
+        """Take in how far segments reach, and under which epoch; tell whether that freed anything.
+
+        What is in segments need not stay, nor anything of an epoch before the one that claimed
+        them: it was recovered then.
+        """
+        end = self.end if epoch > self.epoch else min(exported, self.end)
+        if end <= self.exported:
+            return False
+        self.exported = end
+        return True
+
     def forget_before(self, position: int) -> None:
         """Forget the batches that lie before a position: they are read from segments now."""
         number = bisect_left(self.positions, position)

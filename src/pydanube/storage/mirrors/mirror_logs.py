@@ -455,17 +455,9 @@ class MirrorLogs:
         ]
 
     def follow(self, topic_id: TopicId, epoch: int, exported: Offset) -> None:
-        """Take in how far the catalogue reaches, and under which epoch.
-
-        What is in segments need not stay, nor anything of an epoch before the one that claimed
-        them: it was recovered then. The promise stays.
-        """
+        """Take in how far the catalogue reaches, and under which epoch. The promise stays."""
         index = self._contents.topics.get(topic_id)
-        if index is None or index.copy is None:
-            return
-        end = index.end if epoch > index.epoch else min(int(exported), index.end)
-        if end > index.exported:
-            index.exported = end
+        if index is not None and index.copy is not None and index.follow(epoch, exported):
             self._freed()
 
     def leave(self, topic_id: TopicId, epoch: int) -> None:
