@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql.datasource import InputPartition
 
 from pydanube.spark import session
@@ -29,6 +29,9 @@ from pydanube.spark.sink.writers import BatchWriter, StreamWriter
 from pydanube.spark.source.batch_reader import BatchReader
 from pydanube.spark.source.stream_reader import StreamReader
 from pyspark_danube import DefaultSource
+from tests.support import killed_lake_executors
+from tests.support.killed_lake_executors import StruckPipeline
+from tests.support.spark_cluster import QUICK_TO_START
 
 TWIN_SECONDS_MAX = 60.0
 OWN = ("strike", "mark")
@@ -206,7 +209,10 @@ def main(wanted: dict[str, Any]) -> None:
         wanted["master"],
         **{
             "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": QUICK_TO_START,
+            "spark.executor.extraJavaOptions": QUICK_TO_START,
             "spark.executor.memory": "512m",
+            "spark.task.maxFailures": killed_lake_executors.TRIES,
             "spark.ui.enabled": False,
             "spark.sql.execution.arrow.maxRecordsPerBatch": 50,
             "spark.log.level": "ERROR",
@@ -218,8 +224,12 @@ def main(wanted: dict[str, Any]) -> None:
             "spark.executor.heartbeatInterval": "1s",
         },
     )
+    cloudpickle.register_pickle_by_value(killed_lake_executors)
     spark.dataSource.register(StruckSource)
     scenarios = Scenarios(spark, wanted["url"], Path(wanted["directory"]))
+    kills = (kill_worker, kill_executor)
+    StruckPipeline(spark, Path(wanted["directory"]), kills).run(wanted["pipeline"])
+    print("the pipeline is done", flush=True)
     for name, each in wanted["scenarios"].items():
         scenarios.run(name, each)
         print(f"{name} is done", flush=True)

@@ -19,6 +19,8 @@ from pydanube.spark.sessions import environment_for
 from tests.support.broker_process import free_ports
 
 READY_SECONDS_MAX = 240.0
+QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of Java for a life of seconds: what would pay off later is left out."""
 
 
 @contextmanager
@@ -50,6 +52,7 @@ def _daemon(name: str, arguments: tuple[str, ...], host: str, log: Path) -> Iter
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": host,
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_TO_START,
         "PYSPARK_PYTHON": sys.executable,
     }
     command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{name}", *arguments]

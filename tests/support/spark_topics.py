@@ -74,6 +74,11 @@ class Topics:
         reader = self._client.do_get(flight.Ticket(topic.encode()))
         return numbers_of(reader.read_all().column("payload").to_pylist())
 
+    def payloads(self, topic: str) -> list[bytes]:
+        """Return the payloads of a topic, in its order."""
+        found = self._client.do_get(flight.Ticket(topic.encode())).read_all()
+        return found.column("payload").to_pylist()
+
     def segments(self, topic: str, **command: Any) -> list[tuple[int, int, str | None]]:
         """Return (from, to, segment) of everything there is."""
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"topic": topic, **command}))

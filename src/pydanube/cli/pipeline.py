@@ -192,6 +192,7 @@ def stop(
 )
 @click.option("--swap", is_flag=True, help="Let the outcome take the place of the live table.")
 @click.option("--dead-letters", is_flag=True, help="Give rejected rows another try.")
+@click.option("--dry-run", is_flag=True, help="Only tell how many rows it would be.")
 def replay(
     definition: "PipelineDefinition",
     output: str,
@@ -201,6 +202,7 @@ def replay(
     into: str,
     swap: bool,
     dead_letters: bool,
+    dry_run: bool,
 ) -> None:
     """Send a part of history through the steps of a flow of FILE, into a new topic or table."""
     from pydanube.cli.output import show
@@ -218,6 +220,7 @@ def replay(
             into=into,
             swap=swap,
             dead_letters=dead_letters,
+            dry_run=dry_run,
         )
     finally:
         spark.stop()

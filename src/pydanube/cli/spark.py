@@ -13,6 +13,7 @@ from pydanube.cli.options import output_option, service_addr_option, topic_optio
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pydanube.spark.compacting import Compacted
     from pydanube.spark.replaying import Replayed
 
 _MASTER = "local[*,4]"
@@ -27,7 +28,7 @@ conf_option = click.option(
 
 @click.group("spark")
 def command() -> None:
-    """Start Spark with the right settings; replay and verify history."""
+    """Start Spark with the right settings; replay, verify and compact history."""
 
 
 @command.command(context_settings={"ignore_unknown_options": True})
@@ -152,6 +153,48 @@ def verify(
         raise click.exceptions.Exit(1)
 
 
+@command.command()
+@job_options
+@click.option(
+    "--target-mib",
+    type=click.IntRange(1, 1024),
+    default=256,
+    show_default=True,
+    help="What a joined segment holds at most, before compression.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+def compact(
+    topic: str,
+    options: dict[str, object],
+    output: str,
+    master: str,
+    conf: tuple[str, ...],
+    target_mib: int,
+    dry_run: bool,
+) -> None:
+    """Join small segments of TOPIC; its offsets and messages stay what they are.
+
+    Exit code 1 if some stayed apart: they changed meanwhile, or are damaged.
+    """
+    from pydanube.cli.output import show
+    from pydanube.spark.compacting import RUN_MIN
+    from pydanube.spark.compacting import compact as compact_topic
+
+    with _session(f"compact {topic}", master, conf) as spark:
+        done = compact_topic(
+            spark,
+            topic,
+            target_bytes=target_mib * 1024 * 1024,
+            run_min=RUN_MIN,
+            dry_run=dry_run,
+            progress=_tell_joined,
+            **options,
+        )
+    show(done, output)
+    if done.refused:
+        raise click.exceptions.Exit(1)
+
+
 @contextmanager
 def _session(name: str, master: str, conf: tuple[str, ...]) -> "Iterator[SparkSession]":
     from pydanube.spark.sessions import session
@@ -169,6 +212,11 @@ def _tell(state: "Replayed") -> None:
     click.echo(
         f"{done} of {state.rows} messages, commit {state.steps_done} of {state.steps}", err=True
     )
+
+
+def _tell_joined(state: "Compacted") -> None:
+    done = state.into + len(state.refused)
+    click.echo(f"run {done} of {state.runs}, {state.joined} segments joined", err=True)
 
 
 def _boundary(text: str | None) -> int | str | None:

@@ -248,17 +248,18 @@ def verify(given: "Surroundings", show: _Show, topic: str, content: bool) -> Non
         raise click.exceptions.Exit(1)
 
 
+_dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+
+
 @command.command()
+@_dry_run
 @click.option("--where", default="", help="Such as \"step = 'columns' and offset >= 500\".")
 @spark_options
 @table_options
 @topic_options
-def reprocess(given: "Surroundings", show: _Show, topic: str, where: str) -> None:
+def reprocess(given: "Surroundings", show: _Show, topic: str, where: str, dry_run: bool) -> None:
     """Try the dead letters of TOPIC again; those that fit by now go to the table."""
-    show(_operations(given).reprocess(topic, where))
-
-
-_dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+    show(_operations(given).reprocess(topic, where, dry_run=dry_run))
 
 
 @command.command()

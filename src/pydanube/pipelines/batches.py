@@ -11,6 +11,7 @@ from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.frames import FlowFrames, look_up, version_of
 from pydanube.pipelines.judging import Judged, dead_letters, judge
 from pydanube.pipelines.lake_opening import dead_lake_of
+from pydanube.pipelines.lake_parts import write_frame
 from pydanube.pipelines.lakes import BatchId
 from pydanube.pipelines.writing import write, write_topic
 from pydanube.spark.source.offsets import read_offset
@@ -131,7 +132,7 @@ class BatchWork:
             assert lake is not None, "it was checked"
             name = f"{self._flow.name}/{DEAD}"
             who = BatchId(flow=name, query=producer.partition("/")[0], number=number)
-            lake.write(letters.toArrow(), who)
+            write_frame(letters, lake, who)
 
     def _statics(self, batch: "DataFrame", number: int) -> "dict[str, DataFrame]":
         """Return the tables that the batch looks things up in, at the versions it began with."""

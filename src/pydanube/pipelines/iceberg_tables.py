@@ -11,10 +11,14 @@ from typing import Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import load_file_io
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadataUtil
 from typing_extensions import override
 
 from pydanube.errors import Conflict, Corruption
@@ -27,11 +31,14 @@ from pydanube.pipelines.lakes import (
     BatchId,
     Lake,
     LastBatch,
+    PartWriter,
+    StoredPart,
     WriteMode,
     keyed,
     nullable,
 )
 from pydanube.runtime.randomness import SystemRandomness
+from pydanube.tables.columns import Columns, single_arrays
 from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered
 from pydanube.tables.iceberg import (
     GUARDED,
@@ -42,6 +49,7 @@ from pydanube.tables.iceberg import (
     happens,
 )
 from pydanube.tables.lake import DataFile
+from pydanube.tables.lake_types import same_shape
 from pydanube.tables.partitioning import (
     PartitionField,
     check_partitioning,
@@ -97,10 +105,63 @@ class IcebergLake(Lake):
                 return _state(table)
             _check_guard(table, self._identifier)
             self._attempt(table, rows, batch, mode, key)
-        raise Conflict(
+        raise self._outrun()
+
+    @override
+    def part_writer(
+        self, columns: pa.Schema, partition_by: Sequence[str] = ()
+    ) -> "IcebergPartWriter":
+        table = self._open()
+        if table is None:
+            self._create(columns, partition_by)
+            table = self._open()
+        assert table is not None, "it was created just now"
+        return IcebergPartWriter(table.metadata.model_dump_json(), dict(table.io.properties))
+
+    @override
+    def add(
+        self,
+        files: Sequence[DataFile],
+        columns: pa.Schema,
+        batch: BatchId,
+        *,
+        mode: WriteMode = "append",
+        partition_by: Sequence[str] = (),
+    ) -> int:
+        assert mode != "upsert", "rows are replaced by key from memory"
+        for _ in range(ATTEMPTS_MAX):
+            table = self._open()
+            assert table is not None, "whoever wrote the files had it made"
+            stands = self._stands(table, batch.flow)
+            if stands is not None and stands.includes(batch):
+                self._tidy(table, files)
+                return _state(table)
+            _check_guard(table, self._identifier)
+            self._attempt(table, columns.empty_table(), batch, mode, (), files)
+        raise self._outrun()
+
+    def _outrun(self) -> Conflict:
+        return Conflict(
             f"{self._identifier} was changed by others {ATTEMPTS_MAX} times while a batch was "
             "written; let one writer at a time at it"
         )
+
+    def _tidy(self, table: Table, files: Sequence[DataFile]) -> None:
+        """Delete files that the table does not name: an earlier attempt may have happened."""
+        named = {each.file.file_path for each in table.scan().plan_files()}
+        IcebergSnapshot(table, ()).delete([each for each in files if each.path not in named])
+
+    @override
+    def parts(self) -> list[StoredPart]:
+        table = self._open()
+        if table is None:
+            return []
+        files = IcebergSnapshot(table, ()).plain_files()
+        if files is None:
+            raise Conflict(f"{self.name} has deleted rows or renamed columns; its files do not")
+        schema = table.schema().as_arrow().serialize().to_pybytes()
+        properties = dict(table.io.properties)
+        return [IcebergPart(each, properties, schema) for each in files]
 
     @override
     def last_batch(self, flow: str) -> LastBatch | None:
@@ -108,24 +169,36 @@ class IcebergLake(Lake):
         return None if table is None else self._stands(table, flow)
 
     @override
+    def columns(self) -> pa.Schema | None:
+        table = self._open()
+        return None if table is None else _plain(table.schema().as_arrow())
+
+    @override
     def rows(self) -> pa.Table | None:
         table = self._open()
         return None if table is None else table.scan().to_arrow()
 
     def _attempt(
-        self, table: Table, rows: pa.Table, batch: BatchId, mode: WriteMode, key: Sequence[str]
+        self,
+        table: Table,
+        rows: pa.Table,
+        batch: BatchId,
+        mode: WriteMode,
+        key: Sequence[str],
+        written: Sequence[DataFile] = (),
     ) -> None:
-        """Try one commit. Whether it happened, the table tells."""
+        """Try one commit, of rows or of files. Whether it happened, the table tells."""
         snapshot = IcebergSnapshot(table, _partitioning(table))
         name = f"{batch.query}-{batch.number}-{SystemRandomness().below(2**64):016x}"
-        files: list[DataFile] = []
+        files = list(written)
         try:
             changing = table.transaction()
             with changing.update_schema() as columns:
                 columns.union_by_name(rows.schema)
             changing.set_properties({f"{FLOW_PROPERTY}{batch.flow}": _note(batch)})
             _remove(table, changing, rows, mode, key)
-            files = snapshot.write(name, rows) if len(rows) else []
+            if len(rows):
+                files = snapshot.write(name, rows)
             _add(changing, files, _summary(batch))
         except (ValidationError, ValueError, TypeError) as error:
             snapshot.delete(files)
@@ -134,7 +207,7 @@ class IcebergLake(Lake):
                 "makes the column, or give the sink another table"
             ) from error
         try:
-            if not happens(changing):
+            if not happens(changing) and not written:
                 snapshot.delete(files)
         except CommitOutcomeUnknown:
             return  # The files stay: the commit may have happened, or happen yet.
@@ -170,6 +243,55 @@ class IcebergLake(Lake):
         if self._opened is None:
             self._opened = load_catalog(self._catalog_name, **self._properties)
         return self._opened
+
+
+class IcebergPartWriter(PartWriter):
+    """Writes files of an Iceberg table; it needs the table's store and not its catalogue."""
+
+    def __init__(self, metadata: str, properties: Mapping[str, str]) -> None:
+        self._metadata = metadata
+        self._properties = dict(properties)
+
+    @override
+    def write(self, name: str, rows: pa.Table) -> list[DataFile]:
+        return self._snapshot().write(name, rows)
+
+    @override
+    def delete(self, files: Sequence[DataFile]) -> None:
+        self._snapshot().delete(files)
+
+    def _snapshot(self) -> IcebergSnapshot:
+        metadata = TableMetadataUtil.parse_raw(self._metadata)
+        table = Table(
+            ("danube", "parts"),
+            metadata,
+            "",
+            load_file_io(self._properties, metadata.location),
+            NoopCatalog("danube"),
+        )
+        return IcebergSnapshot(table, _partitioning(table))
+
+
+class IcebergPart(StoredPart):
+    """A file of an Iceberg table, whose columns go by name."""
+
+    def __init__(self, path: str, properties: Mapping[str, str], schema: bytes) -> None:
+        self._path = path
+        self._properties = dict(properties)
+        self._schema = schema
+
+    @override
+    def read(self) -> pa.Table:
+        columns = Columns(pa.ipc.read_schema(pa.py_buffer(self._schema)))
+        io = load_file_io(self._properties, self._path)
+        with io.new_input(self._path).open() as file:
+            rows = pq.read_table(file)
+        return columns.arranged(single_arrays(rows.cast(_plain(rows.schema))), len(rows))
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    # Without the ids of columns, which files that are added by name must not carry.
+    return pa.schema([(each.name, same_shape(each.type)) for each in schema])
 
 
 def _check_guard(table: Table, identifier: str) -> None:

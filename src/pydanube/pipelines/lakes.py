@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from pydanube.pipelines.definitions import Scalar
 from pydanube.pipelines.errors import FlowRefused
+from pydanube.tables.lake import DataFile
 
 FLOW_KEY = "danube.flow"
 QUERY_KEY = "danube.query"
@@ -52,6 +53,23 @@ class LastBatch(Struct, frozen=True, kw_only=True):
         return self.query == batch.query and self.number >= batch.number
 
 
+class PartWriter(Protocol):
+    """Writes files of a table that are in no commit yet. It travels to Spark's workers."""
+
+    def write(self, name: str, rows: pa.Table) -> list[DataFile]:
+        """Write rows to files of that name, one per partition of the table."""
+
+    def delete(self, files: Sequence[DataFile]) -> None:
+        """Delete files that are in no commit, as far as they are there."""
+
+
+class StoredPart(Protocol):
+    """One file of a table. It travels to Spark's workers."""
+
+    def read(self) -> pa.Table:
+        """Return the rows of the file, with all columns of the table."""
+
+
 class Lake(Protocol):
     """One table; it may not exist yet. Whoever calls it blocks."""
 
@@ -77,8 +95,32 @@ class Lake(Protocol):
         `upsert` replaces rows of the same key, `complete` all rows.
         """
 
+    def part_writer(self, columns: pa.Schema, partition_by: Sequence[str] = ()) -> PartWriter:
+        """Return what writes rows with these columns anywhere, for `add` to commit."""
+
+    def add(
+        self,
+        files: Sequence[DataFile],
+        columns: pa.Schema,
+        batch: BatchId,
+        *,
+        mode: WriteMode = "append",
+        partition_by: Sequence[str] = (),
+    ) -> int:
+        """Bring a batch that is in files into the table in one commit; return the table's state.
+
+        If the batch is there, the files are deleted. `complete` replaces all rows; `upsert` is for
+        `write` alone.
+        """
+
+    def parts(self) -> list[StoredPart]:
+        """Return all files of the table; Conflict if the files are not all there is to it."""
+
     def last_batch(self, flow: str) -> LastBatch | None:
         """Return the newest batch of a flow; None if the flow never wrote there."""
+
+    def columns(self) -> pa.Schema | None:
+        """Return the columns; None: there is no table."""
 
     def rows(self) -> pa.Table | None:
         """Return everything; None: there is no table."""

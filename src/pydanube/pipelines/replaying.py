@@ -21,6 +21,7 @@ from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.frames import FlowFrames, look_up, version_of
 from pydanube.pipelines.graph import Flow
 from pydanube.pipelines.lake_opening import beside, lake_of
+from pydanube.pipelines.lake_parts import copy_table, write_frame, write_keyed
 from pydanube.pipelines.lakes import BatchId, Lake
 from pydanube.pipelines.runner import chosen_flows
 from pydanube.pipelines.waiting import begins_and_frontiers
@@ -33,6 +34,8 @@ PLACE = ("topic", "partition", "offset")
 
 _WORDS = ("earliest", "latest")
 _REPLAY = "replay"
+_SMALL_BYTES = 64 * 1024
+"""Of a replay, which may have thousands of tasks: what each may hand back to the driver."""
 
 Vectors = dict[str, dict[str, int]]
 """Offsets by partition, by source."""
@@ -46,6 +49,8 @@ class Replayed(Struct, frozen=True, kw_only=True):
     rows: int
     swapped: bool = False
     """Whether the live table holds these rows now, and nothing else."""
+    dry_run: bool = False
+    """Whether nothing was written: the rows are those it would be."""
 
 
 def replay(
@@ -58,15 +63,17 @@ def replay(
     into: str,
     swap: bool = False,
     dead_letters: bool = False,
+    dry_run: bool = False,
 ) -> Replayed:
     """Apply a flow's steps to a range of its topics, or to its dead letters.
 
     The same into the same topic or table again adds nothing. With `swap` the range is what the
     live table holds, and the table is replaced by the outcome in one commit; the flow must not run
-    meanwhile, and goes on afterwards as if nothing had happened.
+    meanwhile, and goes on afterwards as if nothing had happened. `dry_run` refuses what would be
+    refused, counts the rows and writes nothing.
     """
     (chosen,) = chosen_flows(definition, flow)
-    one = _Replay(definition, chosen, spark)
+    one = _Replay(definition, chosen, spark, dry_run=dry_run)
     if dead_letters:
         if start is not None or end is not None or swap:
             raise InvalidRequest("--dead-letters takes all of them: leave --from, --to, --swap out")
@@ -84,7 +91,10 @@ def replay(
 class _Replay:
     """One replay of one flow."""
 
-    def __init__(self, definition: PipelineDefinition, flow: Flow, spark: "SparkSession") -> None:
+    def __init__(
+        self, definition: PipelineDefinition, flow: Flow, spark: "SparkSession", *, dry_run: bool
+    ) -> None:
+        self._dry_run = dry_run
         self._definition = definition
         self._flow = flow
         self._spark = spark
@@ -98,16 +108,17 @@ class _Replay:
         frame = self._applied({name: boundaries for name in self._flow.streams})
         job = f"{_REPLAY}/{self._flow.name}/{start}/{end}"
         if into not in (self._flow.sink.topic, self._flow.sink.path, self._flow.sink.table):
-            return Replayed(flow=self._flow.name, into=into, rows=self._write(frame, job, into))
+            return self._written(frame, job, into)
         sink = self._flow.sink
         if sink.mode != "upsert" or self._live is None:
             raise InvalidRequest(
                 f"{into} is the live sink of {self._flow.name}, and has no key to tell rows apart; "
                 "replay into a new one, with --swap if it shall take the place of this one"
             )
-        rows = frame.toArrow()
-        self._live.write(rows, _batch(job), mode="upsert", key=sink.key)
-        return Replayed(flow=self._flow.name, into=into, rows=rows.num_rows)
+        if self._dry_run:
+            return self._counted(frame, into)
+        rows = write_keyed(frame, self._live, job, _REPLAY, sink.key)
+        return Replayed(flow=self._flow.name, into=into, rows=rows)
 
     def swap(self, into: str, start: str | None) -> Replayed:
         """Replay what the live table holds, and let the outcome take its place."""
@@ -129,19 +140,16 @@ class _Replay:
             self._check_swappable()
             job = f"{_REPLAY}/{self._flow.name}/{json.dumps(bounds, sort_keys=True)}"
             new = beside(self._flow.sink, into)
-            if new.last_batch(job) is None:
-                if new.rows() is not None:
-                    raise AlreadyExists(f"{into} holds something else; name a new table")
+            begun = new.last_batch(job) is not None
+            if not begun and new.parts():
+                raise AlreadyExists(f"{into} holds something else; name a new table")
+            if self._dry_run:
+                return self._counted(frame, into)
+            if not begun:
                 self._write(frame, job, into)
-            rows = new.rows()
-            assert rows is not None, "it was written just now"
-            live.write(
-                rows,
-                BatchId(flow=f"swap/{self._flow.name}", query=f"{into}/{job}", number=0),
-                mode="complete",
-                partition_by=self._flow.sink.partition_by,
-            )
-        return Replayed(flow=self._flow.name, into=into, rows=rows.num_rows, swapped=True)
+            who = BatchId(flow=f"swap/{self._flow.name}", query=f"{into}/{job}", number=0)
+            rows = copy_table(self._spark, new, live, who, self._flow.sink.partition_by)
+        return Replayed(flow=self._flow.name, into=into, rows=rows, swapped=True)
 
     def dead_letters(self, into: str) -> Replayed:
         """Give rejected rows another try."""
@@ -160,7 +168,7 @@ class _Replay:
         job = f"{_REPLAY}/{self._flow.name}/dead/{vector}"
         sink = self._flow.sink
         if into not in (sink.topic, sink.path, sink.table):
-            return Replayed(flow=self._flow.name, into=into, rows=self._write(frame, job, into))
+            return self._written(frame, job, into)
         key = sink.key if sink.mode == "upsert" else PLACE
         if self._live is None or not set(key) <= set(frame.columns):
             raise InvalidRequest(
@@ -168,10 +176,18 @@ class _Replay:
                 "is a Delta or Iceberg table with a key, or with the columns topic, partition and "
                 "offset, so that none is there twice. Replay into a new one"
             )
-        found = frame.toArrow()
-        if found.num_rows:
-            self._live.write(found, _batch(job), mode="upsert", key=key)
-        return Replayed(flow=self._flow.name, into=into, rows=found.num_rows)
+        if self._dry_run:
+            return self._counted(frame, into)
+        replaced = write_keyed(frame, self._live, job, _REPLAY, key)
+        return Replayed(flow=self._flow.name, into=into, rows=replaced)
+
+    def _counted(self, frame: "DataFrame", into: str) -> Replayed:
+        return Replayed(flow=self._flow.name, into=into, rows=frame.count(), dry_run=True)
+
+    def _written(self, frame: "DataFrame", job: str, into: str) -> Replayed:
+        if self._dry_run:
+            return self._counted(frame, into)
+        return Replayed(flow=self._flow.name, into=into, rows=self._write(frame, job, into))
 
     def _write(self, frame: "DataFrame", job: str, into: str) -> int:
         sink = self._flow.sink
@@ -183,9 +199,10 @@ class _Replay:
         lake: Lake = beside(sink, into)
         if lake.last_batch(job) is not None:
             raise AlreadyExists(f"{into} holds this replay already")
-        rows = frame.toArrow()
-        lake.write(rows, _batch(job), partition_by=sink.partition_by)
-        return int(rows.num_rows)
+        who = BatchId(flow=job, query=_REPLAY, number=0)
+        return write_frame(
+            frame, lake, who, partition_by=sink.partition_by, small_bytes=_SMALL_BYTES
+        ).rows
 
     def _applied(self, boundaries: Mapping[str, Mapping[str, str]]) -> "DataFrame":
         """Return the flow's steps over ranges of its topics."""
@@ -268,10 +285,6 @@ class _Replay:
             yield
         finally:
             self._files.let_go()
-
-
-def _batch(job: str) -> BatchId:
-    return BatchId(flow=job, query=_REPLAY, number=0)
 
 
 def _vector(text: str) -> dict[str, int]:

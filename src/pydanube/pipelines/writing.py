@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from pydanube.pipelines.definitions import Scalar, Sink
 from pydanube.pipelines.lake_opening import lake_of
+from pydanube.pipelines.lake_parts import write_frame
 from pydanube.pipelines.lakes import BatchId, storage_options
 
 if TYPE_CHECKING:
@@ -87,9 +88,15 @@ def write_topic(
 def _table(sink: Sink, frame: "DataFrame", batch: BatchId) -> Written:
     lake = lake_of(sink)
     assert lake is not None, "it is a table"
-    rows = frame.toArrow()
-    version = lake.write(rows, batch, mode=sink.mode, key=sink.key, partition_by=sink.partition_by)
-    return Written(rows=rows.num_rows, version=version, counts=lake.counts)
+    if sink.mode == "upsert":
+        # Rows of one key meet in memory; a batch has no more than the source's limits allow.
+        rows = frame.toArrow()
+        version = lake.write(
+            rows, batch, mode="upsert", key=sink.key, partition_by=sink.partition_by
+        )
+        return Written(rows=rows.num_rows, version=version, counts=lake.counts)
+    done = write_frame(frame, lake, batch, mode=sink.mode, partition_by=sink.partition_by)
+    return Written(rows=done.rows, version=done.version, counts=lake.counts)
 
 
 def _counted(frame: "DataFrame") -> "tuple[DataFrame, Any]":

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pydanube.spark.compacting import compact
     from pydanube.spark.frames import history, read, read_stream, write_stream
     from pydanube.spark.progress import ProgressMetrics, ProgressMirror
     from pydanube.spark.replaying import replay
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ProgressMetrics",
     "ProgressMirror",
+    "compact",
     "decode",
     "history",
     "read",
@@ -32,6 +34,7 @@ __all__ = [
 _FOUND_IN = {
     "ProgressMetrics": "pydanube.spark.progress",
     "ProgressMirror": "pydanube.spark.progress",
+    "compact": "pydanube.spark.compacting",
     "decode": "pydanube.spark.typed_values",
     "replay": "pydanube.spark.replaying",
     "session": "pydanube.spark.sessions",

@@ -313,7 +313,8 @@ class Storage:
             history = None
             if self._tier is not None and name is not None:
                 segments = self._tier.topic(topic_id, name, epoch, retention)
-                history = History(segments, self._tier.reader, self._tier.metrics)
+                tier = self._tier
+                history = History(segments, tier.reader, tier.compaction, tier.metrics)
             log = self._topics[topic_id] = TopicLog(
                 topic_id,
                 self._contents.topic(topic_id),

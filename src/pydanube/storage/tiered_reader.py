@@ -11,6 +11,7 @@ from pydanube.storage.journal.reader import JournalReader
 from pydanube.storage.journal.writer import JournalWriter
 from pydanube.storage.pieces import Piece, cut_piece
 from pydanube.storage.segments.catalog import SegmentEntry
+from pydanube.storage.segments.compaction import Compaction
 from pydanube.storage.segments.decoding import first_at_time
 from pydanube.storage.segments.reader import SegmentReader
 from pydanube.storage.segments.topic_segments import TopicSegments
@@ -20,10 +21,11 @@ READ_BYTES = 1024 * 1024
 
 
 class History(Struct, frozen=True):
-    """A topic's segments, and how they are read."""
+    """A topic's segments, how they are read, and who joins them."""
 
     segments: TopicSegments
     reader: SegmentReader
+    compaction: Compaction
     metrics: SegmentMetrics
 
 

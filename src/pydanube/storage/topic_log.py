@@ -3,13 +3,13 @@
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 from typing_extensions import override
 
-from pydanube.errors import DanubeError, InvalidRequest, NotFound
+from pydanube.errors import Conflict, DanubeError, InvalidRequest, NotFound
 from pydanube.model.batch import Batch
 from pydanube.model.ids import JournalPosition, Offset, ProducerId, TopicId
 from pydanube.model.policies import Durability
@@ -21,6 +21,8 @@ from pydanube.storage.journal.records import Kind, encode_batch_header
 from pydanube.storage.journal.space import JournalSpace
 from pydanube.storage.journal.writer import Entry, JournalWriter
 from pydanube.storage.pieces import Piece
+from pydanube.storage.segments.catalog import SegmentEntry
+from pydanube.storage.segments.compaction import Staged
 from pydanube.storage.segments.exporter import TopicExport
 from pydanube.storage.segments.topic_segments import TopicSegments
 from pydanube.storage.tail_cache import TopicTail
@@ -147,6 +149,7 @@ class TopicLog:
         self._reader = TieredReader(topic_id, index, tail, writer, reader, history)
         self._clock = clock
         self._space = space
+        self._history = history
         self._segments = history.segments if history is not None else None
         self._export: TopicExport | None = None
         if self._segments is not None:
@@ -304,6 +307,12 @@ class TopicLog:
     def segments(self) -> TopicSegments | None:
         """What of it is in segments; None if it never will be."""
         return self._segments
+
+    async def adopt(self, keys: Sequence[str], staged: Staged) -> SegmentEntry:
+        """Put an object that somebody has joined in the place of its segments, if it is right."""
+        if self._history is None:
+            raise Conflict("the topic has no segments to join")
+        return await self._history.compaction.adopt(self._history.segments, keys, staged)
 
     @property
     def synced_end(self) -> Offset:

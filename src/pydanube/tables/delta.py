@@ -7,8 +7,6 @@ compare-and-set. Which ids the table holds is a property of the table, set befor
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -16,15 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from msgspec import Struct
-from pyarrow import fs as arrow_fs
 from typing_extensions import override
 
 from pydanube.errors import NotSupported
 from pydanube.runtime.clock import Clock
 from pydanube.tables.columns import Columns, single_arrays
+from pydanube.tables.delta_files import DeltaFiles, partition_text
 from pydanube.tables.errors import (
     CommitOutcomeUnknown,
     TableGuardAltered,
@@ -44,7 +41,7 @@ from pydanube.tables.lake import (
     place_order,
 )
 from pydanube.tables.lake_types import same_shape
-from pydanube.tables.partitioning import PartitionField, partition_column, split, with_values
+from pydanube.tables.partitioning import PartitionField, partition_column, with_values
 from pydanube.tables.state import Position
 
 TOPIC_PROPERTY = "danube.topic"
@@ -57,7 +54,6 @@ COMMITS_APP = "danube:commits"
 GUARDED = "delta.setTransactionRetentionDuration"
 
 _HISTORY_MAX = 10_000
-_STATED = ("offset", "partition", "publish_time")
 _DELETED = "__danube_deleted"
 
 
@@ -181,6 +177,7 @@ class DeltaSnapshot(LakeSnapshot):
         self._topic = topic
         self._partitioning = partitioning
         self._options = dict(options)
+        self._files = DeltaFiles(table.table_uri, self._options)
         self._clock = clock
         self._ids = _facts_of(table).ids
         self._positions = _positions_of(table, self._ids)
@@ -199,12 +196,7 @@ class DeltaSnapshot(LakeSnapshot):
 
     @override
     def write(self, name: str, rows: pa.Table) -> list[DataFile]:
-        files = []
-        parts = split(with_values(rows, self._partitioning), self._partitioning)
-        for number, (values, part) in enumerate(parts):
-            inside = part.drop_columns(list(values)) if values else part
-            files.append(self._write_file(f"{name}-{number}.parquet", inside, values))
-        return files
+        return self._files.write(name, rows, self._partitioning)
 
     @override
     def commit(self, commit: Commit) -> bool:
@@ -227,12 +219,7 @@ class DeltaSnapshot(LakeSnapshot):
 
     @override
     def delete(self, files: Sequence[DataFile]) -> None:
-        filesystem = self._filesystem()
-        for each in files:
-            try:
-                filesystem.delete_file(each.path)
-            except FileNotFoundError:
-                continue
+        self._files.delete(files)
 
     @override
     def remove(self, runs: Sequence[Run]) -> bool:
@@ -275,7 +262,7 @@ class DeltaSnapshot(LakeSnapshot):
             for each in columns.schema.names
             if each not in self._table.metadata().partition_columns
         ]
-        filesystem = self._filesystem()
+        filesystem = self._files.filesystem()
         parts = []
         for path in paths:
             with filesystem.open_input_file(unquote(path)) as source:
@@ -288,7 +275,7 @@ class DeltaSnapshot(LakeSnapshot):
             for each in pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
             if each["path"] == paths[0]
         )
-        return self._write_file(f"{name}.parquet", whole, partition)
+        return self._files.write_file(f"{name}.parquet", whole, partition)
 
     @override
     def replace(self, joined: Sequence[Joined], summary: Mapping[str, str]) -> bool:
@@ -305,7 +292,7 @@ class DeltaSnapshot(LakeSnapshot):
             )
             for path in each.paths:
                 values = {
-                    key: _partition_text(value)
+                    key: partition_text(value)
                     for key, value in (there[path].get("partition") or {}).items()
                 }
                 size = there[path]["size_bytes"]
@@ -412,22 +399,6 @@ class DeltaSnapshot(LakeSnapshot):
                 ),
             ],
         )
-
-    def _write_file(self, path: str, inside: pa.Table, values: Mapping[str, object]) -> DataFile:
-        filesystem = self._filesystem()
-        with filesystem.open_output_stream(path) as out:
-            pq.write_table(inside, out, compression="zstd", compression_level=1)
-        return DataFile(
-            path=path,
-            rows=len(inside),
-            bytes=filesystem.get_file_info(path).size,
-            partition={key: _partition_text(value) for key, value in values.items()},
-            stats=_stats(inside),
-        )
-
-    def _filesystem(self) -> Any:  # noqa: ANN401  pyarrow has no types.
-        handler = DeltaStorageHandler(self._table.table_uri, self._options)
-        return arrow_fs.PyFileSystem(handler)
 
 
 class BlankDeltaSnapshot(DeltaSnapshot):
@@ -557,33 +528,3 @@ def _merge_source(upsert: Upsert) -> pa.Table:
         for each in rows.schema
     ]
     return pa.concat_tables([rows, pa.table(columns, schema=rows.schema)])
-
-
-def _stats(rows: pa.Table) -> str:
-    lowest: dict[str, object] = {}
-    highest: dict[str, object] = {}
-    for name in _STATED:
-        if name in rows.column_names and len(rows):
-            found = pc.min_max(rows.column(name)).as_py()
-            lowest[name], highest[name] = _stat(found["min"]), _stat(found["max"])
-    nulls = {name: rows.column(name).null_count for name in lowest}
-    return json.dumps(
-        {"numRecords": len(rows), "minValues": lowest, "maxValues": highest, "nullCount": nulls}
-    )
-
-
-def _stat(value: object) -> object:
-    if isinstance(value, datetime):
-        # Publish times are whole milliseconds, so nothing is cut off.
-        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return value
-
-
-def _partition_text(value: object) -> str | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            return "true" if value else "false"
-        case _:
-            return str(value)

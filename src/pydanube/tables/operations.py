@@ -214,13 +214,13 @@ class TableOperations:
             self._given.toolbox_of(topic, setting),
         )
 
-    def reprocess(self, topic: str, where: str = "") -> Reprocessed:
+    def reprocess(self, topic: str, where: str = "", *, dry_run: bool = False) -> Reprocessed:
         """Try dead letters again, by the schemas of today; those alone that meet a condition."""
         setting = self._book.get(topic)
         tables = self._tables(topic, setting)
         toolbox = self._given.toolbox_of(topic, setting)
         workers = self._workers_for(tables.dead)
-        return reprocess(toolbox, workers, key=setting.key, where=where)
+        return reprocess(toolbox, workers, key=setting.key, where=where, dry_run=dry_run)
 
     def compact(self, topic: str, *, dry_run: bool = False) -> "list[Upkeep]":
         """Join small files of a table and of its dead letters."""

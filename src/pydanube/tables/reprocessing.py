@@ -52,15 +52,26 @@ class LettersTask(Struct, frozen=True, kw_only=True):
 
 
 def reprocess(
-    toolbox: Toolbox, workers: Workers, *, key: Sequence[str] = (), where: str = ""
+    toolbox: Toolbox,
+    workers: Workers,
+    *,
+    key: Sequence[str] = (),
+    where: str = "",
+    dry_run: bool = False,
 ) -> Reprocessed:
-    """Bring dead letters that fit by now into the table. Conflict: others were faster."""
+    """Bring dead letters that fit by now into the table. Conflict: others were faster.
+
+    `dry_run` tells what would become of them, and changes nothing.
+    """
     condition_of(where)  # What makes no sense is refused before anything is done.
     with toolbox.open() as tools:
         groups = _groups(tools)
         # A table with a key takes a commit per group, each on top of the one before.
         steps = [[each] for each in groups] if key else [groups] if groups else []
-        done = [_try_again(tools, toolbox, workers, each, tuple(key), where) for each in steps]
+        done = [
+            _try_again(tools, toolbox, workers, each, tuple(key), where, dry_run=dry_run)
+            for each in steps
+        ]
         return Reprocessed(
             table=tools.main.name,
             tried=sum(each.tried for each in done),
@@ -77,17 +88,20 @@ def _try_again(
     groups: Sequence[Run],
     key: tuple[str, ...],
     where: str,
+    *,
+    dry_run: bool,
 ) -> Reprocessed:
     for _ in range(LOST_RACES_MAX):
         main = tools.main.load()
         if main is None:
             return Reprocessed(table=tools.main.name, tried=0, added=0, left=0)
         if key:
-            found = _commit_keyed(tools, main, groups[0], key, where)
+            found = _commit_keyed(tools, main, groups[0], key, where, dry_run=dry_run)
         else:
-            found = _commit_rows(tools, toolbox, workers, main, groups, where)
+            found = _commit_rows(tools, toolbox, workers, main, groups, where, dry_run=dry_run)
         if found is not None:
-            _take_out(tools.dead, found[1])
+            if not dry_run:
+                _take_out(tools.dead, found[1])
             return found[0]
     raise Conflict(f"table {tools.main.name}: other commits came too fast; run it again")
 
@@ -99,6 +113,8 @@ def _commit_rows(
     main: LakeSnapshot,
     groups: Sequence[Run],
     where: str,
+    *,
+    dry_run: bool,
 ) -> tuple[Reprocessed, list[Run]] | None:
     """Add what fits, in one commit; None: somebody else was faster."""
     columns = Columns(main.columns)
@@ -120,7 +136,9 @@ def _commit_rows(
         files=[each for piece in pieces for each in piece.files],
         summary={"danube.reprocessed": str(rows)},
     )
-    if rows and not main.commit(commit):
+    if dry_run:
+        discard(tools, pieces)
+    elif rows and not main.commit(commit):
         discard(tools, pieces)
         return None
     tried, left = sum(each.bytes for each in pieces), sum(each.dead for each in pieces)
@@ -149,13 +167,19 @@ def try_letters(tools: TableTools, task: LettersTask) -> WrittenPiece:
 
 
 def _commit_keyed(
-    tools: TableTools, main: LakeSnapshot, group: Run, key: tuple[str, ...], where: str
+    tools: TableTools,
+    main: LakeSnapshot,
+    group: Run,
+    key: tuple[str, ...],
+    where: str,
+    *,
+    dry_run: bool,
 ) -> tuple[Reprocessed, list[Run]] | None:
     letters, others = _letters(tools.dead.load(), group, where)
     tools.schemas.refresh()
     columns = Columns(main.columns)
     found = keyed_changes(tools, main, letters, columns, key)
-    if len(found.upsert.rows):
+    if len(found.upsert.rows) and not dry_run:
         commit = Commit(
             id=f"{tools.randomness.below(2**128):032x}",
             positions=main.positions,

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pydanube.errors import AlreadyExists, InvalidRequest
-from pydanube.pipelines import Pipeline
+from pydanube.pipelines import Pipeline, lake_parts, replaying
 from pydanube.pipelines.control import statuses, stop_flows
 from pydanube.pipelines.definitions import PipelineDefinition
 from pydanube.pipelines.documents import read_definition
@@ -322,7 +322,33 @@ class TestCheckpoints:
         assert [each.state for each in stop_flows(root, "numbers")] == ["STOPPED"]
 
 
+class TestBoundaries:
+    def test_one_message_and_batches_that_end_with_segments_are_in_tables_once(
+        self, spark, topics, topic, text, tmp_path
+    ):
+        file = written(text, f"{LAKE}\n  - {ICE}", tmp_path)
+        topics.publish(topic, range(1))
+        run(spark, file)
+        for flow in ("lake", "ice"):
+            check_exact(rows_of(file, flow), [0])
+        topics.wait_sealed(topic)
+        topics.publish(topic, range(1, 41))
+        topics.wait_sealed(topic)
+        topics.publish(topic, range(41, 60))
+        assert [end for _, end, _ in topics.segments(topic)][:2] == [1, 41]
+        # The first batch from here ends with the second segment, the next one behind its start.
+        run(spark, file.replace("maxRowsPerTrigger: 400", "maxRowsPerTrigger: 40"))
+        for flow in ("lake", "ice"):
+            check_exact(rows_of(file, flow), [n for n in range(60) if not is_dead(n)])
+
+
 class TestReplay:
+    @pytest.fixture(autouse=True)
+    def tasks_write_and_keys_come_in_parts(self, monkeypatch):
+        """Let a few rows do as many would."""
+        monkeypatch.setattr(replaying, "_SMALL_BYTES", 0)
+        monkeypatch.setattr(lake_parts, "ROWS_AT_ONCE", 4)
+
     def test_history_goes_through_the_steps_into_something_new(
         self, spark, topics, topic, text, tmp_path
     ):
@@ -330,6 +356,9 @@ class TestReplay:
         definition = read(written(text, LAKE, tmp_path))
         start = json.dumps({topic: 50})
         again = str(tmp_path / "again")
+        told = replay(definition, spark, "lake", start=start, into=again, dry_run=True)
+        assert (told.rows, told.dry_run) == (40, True)
+        assert not (tmp_path / "again").exists()
         done = replay(definition, spark, "lake", start=start, into=again)
         rows = DeltaTable(again).to_pyarrow_table().to_pylist()
         check_exact(rows, [n for n in range(50, 100) if not is_dead(n)])
@@ -351,6 +380,9 @@ class TestReplay:
         run(spark, file)
         topics.publish(topic, range(100, 150))
         changed = file.replace("FROM numbers", ", 'new' AS word FROM numbers")
+        told = replay(read(changed), spark, flow, into=new, swap=True, dry_run=True)
+        assert (told.swapped, told.rows) == (False, 80)
+        assert "word" not in rows_of(changed, flow)[0]
         done = replay(read(changed), spark, flow, into=new, swap=True)
         assert (done.swapped, done.rows) == (True, 80)
         rows = rows_of(changed, flow)

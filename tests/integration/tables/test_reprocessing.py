@@ -52,6 +52,9 @@ def test_dead_letters_that_fit_by_now_come_back_once(lake: Lake) -> None:
     assert run(lake, topic, schemas).left == 3
     check_complete(topic, lake, dead=everything)
     schemas.add(1, 2, {"id": {"type": "integer"}, "note": {"type": "string"}})
+    told = run(lake, topic, schemas, dry_run=True)
+    assert (told.tried, told.added, told.left) == (3, 2, 1)
+    check_complete(topic, lake, dead=everything)
     with pytest.raises(Killed):
         run(lake, topic, schemas, kill="before remove")
     assert len(lake.rows()) == 3, "the rows are there, and dead letters still"
@@ -95,6 +98,9 @@ def test_into_a_table_with_a_key_goes_what_nothing_has_overtaken(lake: Lake) -> 
     export_all(exporter(lake, topic, schemas, upsert_key=key))
     assert len(lake.rows("orders__dlq")) == 7
     schemas.add(1, 2, {"id": {"type": "integer"}, "note": {"type": "string"}})
+    told = run(lake, topic, schemas, key=key, dry_run=True)
+    assert (told.tried, told.added, told.overtaken, told.left) == (7, 3, 3, 1)
+    assert len(lake.rows("orders__dlq")) == 7
     with pytest.raises(Killed):
         run(lake, topic, schemas, kill="before remove", key=key)
     done = run(lake, topic, schemas, key=key)

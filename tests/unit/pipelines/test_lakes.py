@@ -1,15 +1,18 @@
 """Delta and Iceberg tables as sinks: each batch once, keys, new columns, writers that race."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
-from pydanube.pipelines import iceberg_tables
+from pydanube.pipelines import iceberg_tables, lake_parts
 from pydanube.pipelines.delta_tables import DeltaLake
 from pydanube.pipelines.errors import FlowRefused
 from pydanube.pipelines.iceberg_tables import IcebergLake
+from pydanube.pipelines.lake_parts import Part, PartTask
 from pydanube.pipelines.lakes import BatchId, Lake, LastBatch, keyed
 from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered
 from pydanube.tables.iceberg import GUARDED
@@ -245,3 +248,88 @@ class TestRaces:
         table.write(rows(2), batch(0))
         assert held(table) == [2]
         assert table._open().properties[GUARDED] == "0"
+
+
+def files_of(tmp_path: Path) -> list[str]:
+    return sorted(each.name for each in tmp_path.rglob("part-*.parquet"))
+
+
+class TestParts:
+    def test_files_that_tasks_wrote_are_one_commit(self, lake):
+        table = rows(1, 2)
+        writer = pickle.loads(pickle.dumps(lake.part_writer(table.schema)))
+        files = [*writer.write("part-a", table), *writer.write("part-b", rows(3))]
+        lake.add(files, table.schema, batch(0))
+        assert held(lake) == [1, 2, 3]
+        assert lake.last_batch("p/lake") == LastBatch(query="q1", number=0, offsets=OFFSETS)
+
+    def test_files_of_a_batch_that_is_there_are_deleted(self, lake, tmp_path):
+        table = rows(1)
+        writer = lake.part_writer(table.schema)
+        lake.add(writer.write("part-first", table), table.schema, batch(0))
+        before = files_of(tmp_path)
+        lake.add(writer.write("part-again", table), table.schema, batch(0))
+        assert held(lake) == [1]
+        assert files_of(tmp_path) == before
+
+    def test_files_of_a_dead_task_are_no_rows(self, lake):
+        table = rows(1)
+        writer = lake.part_writer(table.schema)
+        writer.write("part-dead", table)
+        lake.add(writer.write("part-alive", table), table.schema, batch(0))
+        assert held(lake) == [1]
+
+    def test_a_file_may_bring_a_column_and_lack_another(self, lake):
+        lake.write(rows(1, a=["x"]), batch(0))
+        table = rows(2, b=[5.5])
+        lake.add(lake.part_writer(table.schema).write("part-b", table), table.schema, batch(1))
+        found = sorted(lake.rows().to_pylist(), key=lambda row: row["n"])
+        assert found == [{"n": 1, "a": "x", "b": None}, {"n": 2, "a": None, "b": 5.5}]
+
+    def test_a_file_with_a_column_of_another_type_is_refused_and_deleted(self, lake, tmp_path):
+        lake.write(rows(1), batch(0))
+        before = files_of(tmp_path)
+        table = pa.table({"n": ["text"]})
+        files = lake.part_writer(table.schema).write("part-other", table)
+        with pytest.raises(FlowRefused, match="do not fit the table"):
+            lake.add(files, table.schema, batch(1))
+        assert held(lake) == [1]
+        assert files_of(tmp_path) == before
+
+    def test_files_can_replace_everything(self, lake):
+        lake.write(rows(1, 2), batch(0))
+        table = rows(7)
+        files = lake.part_writer(table.schema).write("part-all", table)
+        lake.add(files, table.schema, batch(1), mode="complete")
+        assert held(lake) == [7]
+        lake.add([], table.schema, batch(2), mode="complete")
+        assert held(lake) == []
+
+    def test_parts_of_a_partitioned_table_have_all_columns(self, lake):
+        table = rows(1, 2, 3, region=["a", "b", None])
+        writer = lake.part_writer(table.schema, ["region"])
+        lake.add(writer.write("part-a", table), table.schema, batch(0), partition_by=["region"])
+        lake.write(rows(4, region=["b"], late=[1]), batch(1), partition_by=["region"])
+        parts = [pickle.loads(pickle.dumps(each)) for each in lake.parts()]
+        assert len(parts) == 4
+        found = pa.concat_tables([each.read() for each in parts]).sort_by("n")
+        assert found.to_pydict() == {
+            "n": [1, 2, 3, 4],
+            "region": ["a", "b", None, "b"],
+            "late": [None, None, None, 1],
+        }
+
+    def test_a_task_hands_back_little_and_writes_the_rest(self, lake, monkeypatch):
+        table = rows(*range(100))
+        writer = lake.part_writer(table.schema)
+
+        def done(small_bytes: int) -> Part:
+            task = pickle.loads(pickle.dumps(PartTask(writer, table.schema, small_bytes)))
+            (answer,) = task(iter(table.to_batches(max_chunksize=10)))
+            return msgspec.msgpack.decode(answer.column("answer")[0].as_py(), type=Part)
+
+        assert done(10_000).files == []
+        assert done(10_000).small != b""
+        assert sum(each.rows for each in done(10).files) == done(10).rows == 100
+        monkeypatch.setattr(lake_parts, "FILE_BYTES", 200)
+        assert len(done(10_000).files) > 2

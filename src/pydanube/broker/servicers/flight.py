@@ -34,7 +34,7 @@ class FlightServicer:
         self._reading = FlightReading(topics, flight_location(connect_url), store)
         self._publishing = FlightPublishing(topics, registration, clock, metrics)
         self._consuming = FlightConsuming(registration, metrics)
-        self._actions = FlightActions(topics, registration, clock)
+        self._actions = FlightActions(topics, registration, clock, store)
 
     def register(self, table: HandlerTable) -> None:
         """Serve the methods of FlightService."""

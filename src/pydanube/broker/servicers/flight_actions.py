@@ -1,4 +1,4 @@
-"""Flight's DoAction: frontiers, times, cursors, sequences, for tools and pipelines."""
+"""Flight's DoAction: frontiers, times, cursors, sequences, segments, for tools and pipelines."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -7,6 +7,7 @@ import msgspec
 
 from pydanube.broker.servicers.flight_cursors import FlightCursors
 from pydanube.broker.servicers.flight_plan import log_of, mean_row_bytes, topic_id
+from pydanube.broker.servicers.flight_segments import FlightSegments
 from pydanube.broker.servicers.flight_topics import chosen_topics
 from pydanube.errors import InvalidRequest
 from pydanube.model.names import split_partition
@@ -37,11 +38,14 @@ _Action = Callable[[bytes], Awaitable[bytes]]
 class FlightActions:
     """Carries out actions by name."""
 
-    def __init__(self, topics: TopicManager, registration: Registration, clock: Clock) -> None:
+    def __init__(
+        self, topics: TopicManager, registration: Registration, clock: Clock, store: str
+    ) -> None:
         self._topics = topics
         self._registration = registration
         self._clock = clock
         cursors = FlightCursors(topics, registration, clock)
+        segments = FlightSegments(topics, store)
         self._actions: Mapping[str, _Action] = {
             "frontier": self._frontier,
             "offsets": self._offsets,
@@ -52,6 +56,8 @@ class FlightActions:
             "producer": self._producer,
             "property.set": self._set_property,
             "property.get": self._get_property,
+            "segments.list": segments.list,
+            "segments.join": segments.join,
             "seek": cursors.seek,
         }
         assert self._actions.keys() == ACTIONS.keys(), "an action is not listed, or not served"

@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
 from pydanube.errors import Corruption, Unavailable
+from pydanube.runtime.blocking import read_file, remove_file, replace_file
 from pydanube.spark.source.rows import ROWS_AT_ONCE
 from pydanube.spark.source.stored_objects import StoredObjects
 from pydanube.storage.config import Durable
@@ -90,6 +92,41 @@ class SegmentFiles:
             for number, base in _groups_between(file.metadata, name, start, end):
                 if times == ANY_TIME or _may_hold(file.metadata, number, times):
                     yield from _rows_of(file, name, number, base, start, end, columns)
+
+    def whole(self, key: str, size: int, crc32c: int) -> bytes:
+        """Return all bytes of a segment; Corruption unless they are those that were written."""
+        name = read_key(key)
+        if self._directory is not None:
+            try:
+                data = read_file(f"{self._directory}/{key}")
+            except OSError as error:
+                raise Unavailable(f"segment {key} cannot be opened here: {error}") from error
+        else:
+            assert self._objects is not None, "a store is a directory, or an object store"
+            data = self._objects.read(key, 0, size)
+        found = google_crc32c.value(data)
+        if len(data) != size or found != crc32c:
+            raise _damaged(name, f"its CRC-32C is {found:08x} and was {crc32c:08x}")
+        return data
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object under a name that nobody else has."""
+        if self._directory is None:
+            assert self._objects is not None, "a store is a directory, or an object store"
+            self._objects.write(key, data)
+            return
+        try:
+            replace_file(f"{self._directory}/{key}", data)
+        except OSError as error:
+            raise Unavailable(f"object {key} cannot be written here: {error}") from error
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if it is there."""
+        if self._directory is None:
+            assert self._objects is not None, "a store is a directory, or an object store"
+            self._objects.delete(key)
+        else:
+            remove_file(f"{self._directory}/{key}")
 
     def _open(self, name: SegmentName) -> pq.ParquetFile:
         try:

@@ -60,6 +60,14 @@ class StoredObjects:
             )
         return found
 
+    def write(self, key: str, data: bytes) -> None:
+        """Put an object in place under a name that nobody else has."""
+        self._call(key, lambda operator: operator.write(key, data))
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if it is there."""
+        self._call(key, lambda operator: operator.delete(key))
+
     def _call(self, key: str, work: "Callable[[Operator], _Result]") -> _Result:
         from opendal.exceptions import NotFound
 

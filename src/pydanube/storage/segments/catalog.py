@@ -119,6 +119,14 @@ def epoch_of(key: str) -> int | None:
     return int(parts[2]) if len(parts) == 4 and parts[2].isdecimal() else None
 
 
+def bounds_of(key: str) -> tuple[Offset, Offset] | None:
+    """Return the offsets [base, end) an object's name tells; None for a name of another form."""
+    parts = key.rpartition("/")[2].split("-")
+    if len(parts) != 4 or not (parts[0].isdecimal() and parts[1].isdecimal()):
+        return None
+    return Offset(int(parts[0])), Offset(int(parts[1]))
+
+
 def entry_for(
     origin: SegmentOrigin, key: str, segment: EncodedSegment, created_ms: int
 ) -> SegmentEntry:

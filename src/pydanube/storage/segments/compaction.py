@@ -1,14 +1,36 @@
-"""Joins small neighbouring segments, so that a quiet topic's history is no heap of dust."""
+"""Joins small neighbouring segments, so that a quiet topic's history is no heap of dust.
 
-from pydanube.errors import Conflict
+The broker joins what is small by itself. Whoever has more hands, such as a job in Spark, joins
+elsewhere and stages the outcome in the topic's directory: `adopt` checks it to the last page,
+writes it anew under a name of the broker's own, and swaps as for its own joins. So nothing that
+others wrote, or may still delete, is ever in the catalogue.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+import google_crc32c
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from pydanube.errors import Conflict, Corruption, InvalidRequest, NotFound
 from pydanube.model.ids import Offset
 from pydanube.observability.counts import SegmentMetrics
 from pydanube.observability.logging import Logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.threads import WorkerThreads
+from pydanube.storage.errors import ObjectMissing, ObjectTooShort
 from pydanube.storage.pieces import Piece
-from pydanube.storage.segments.catalog import SegmentEntry, entry_for
-from pydanube.storage.segments.encoding import EncodedSegment, SegmentEncoder
+from pydanube.storage.segments.catalog import SegmentEntry, bounds_of, directory_of, entry_for
+from pydanube.storage.segments.decoding import SegmentLayout, read_layout
+from pydanube.storage.segments.encoding import (
+    SCHEMA_IDS_MAX,
+    EncodedSegment,
+    SegmentEncoder,
+    SegmentOrigin,
+)
+from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.planning import plan_compaction
 from pydanube.storage.segments.reader import SegmentReader
 from pydanube.storage.segments.topic_segments import TopicSegments
@@ -18,9 +40,25 @@ RUN_MIN = 8
 """Fewer small segments are left as they are: rewriting them would cost more than it gains."""
 GRACE_MS = 3_600_000
 """How long the joined segments stay for readers that planned with them."""
+STAGED_BYTES_MAX = 512 * 1024 * 1024
+"""A staged object is in memory while it is checked, one at a time."""
 _READ_BYTES = 8 * 1024 * 1024
+_STAGED = re.compile(r"joined-[0-9a-f]{16}\.parquet")
 
 _log = Logger(__name__)
+
+
+class Staged(Struct, frozen=True, kw_only=True):
+    """A joined segment that somebody else has written to the topic's directory."""
+
+    key: str
+    bytes: int
+    crc32c: int
+
+
+def staged_key(origin: SegmentOrigin, token: int) -> str:
+    """Return a name to stage an object under; upkeep sweeps up what is left behind."""
+    return f"{directory_of(origin.topic, origin.topic_id)}joined-{token:016x}.parquet"
 
 
 class Compaction:
@@ -32,6 +70,7 @@ class Compaction:
 
     def __init__(
         self,
+        store: ObjectStore,
         reader: SegmentReader,
         uploader: Uploader,
         workers: WorkerThreads,
@@ -39,12 +78,14 @@ class Compaction:
         metrics: SegmentMetrics,
         seal_bytes: int,
     ) -> None:
+        self._store = store
         self._reader = reader
         self._uploader = uploader
         self._workers = workers
         self._clock = clock
         self._metrics = metrics
         self._seal_bytes = seal_bytes
+        self._adopting = asyncio.Lock()
 
     async def compact(self, segments: TopicSegments) -> bool:
         """Join one run, if enough has been added for one to be there; tell whether it was."""
@@ -55,9 +96,39 @@ class Compaction:
             segments.added = 0
             return False
         segment = await self._join(segments, run)
+        return await self._swap(segments, run, segment) is not None
+
+    async def adopt(
+        self, segments: TopicSegments, keys: Sequence[str], staged: Staged
+    ) -> SegmentEntry:
+        """Put a staged object in the place of the segments with these keys; return its entry.
+
+        Whoever repeats it gets the same answer. Conflict: the segments are not these any more.
+        Corruption: the object does not hold exactly what they hold. Either way nothing has
+        changed. The staged object is gone afterwards, unless nobody knows what became of the swap.
+        """
+        _check_order(segments, keys, staged)
+        async with self._adopting:
+            try:
+                run, joined = _find(segments, keys)
+                if joined is None:
+                    segment = await self._checked(segments.origin, run, staged)
+                    joined = await self._swap(segments, run, segment)
+            except (Conflict, Corruption):
+                await self._uploader.discard(staged.key)
+                raise
+            if joined is None:
+                raise NotFound(f"topic {segments.origin.topic} is gone")
+            await self._uploader.discard(staged.key)
+            return joined
+
+    async def _swap(
+        self, segments: TopicSegments, run: Sequence[SegmentEntry], segment: EncodedSegment
+    ) -> SegmentEntry | None:
+        """Let a segment take the place of a run; None: the topic is gone."""
         key = await self._uploader.upload(segments.origin, segment, lambda: not segments.removed)
         if key is None:
-            return False
+            return None
         # As old as its youngest part: retention counts from there.
         created_ms = max(entry.created_ms for entry in run)
         joined = entry_for(segments.origin, key, segment, created_ms)
@@ -73,7 +144,16 @@ class Compaction:
             self._uploader.in_flight.discard(key)
         self._metrics.joined += len(run)
         _log.info("segments joined", topic=joined.topic, segments=len(run), bytes=joined.bytes)
-        return True
+        return joined
+
+    async def _checked(
+        self, origin: SegmentOrigin, run: Sequence[SegmentEntry], staged: Staged
+    ) -> EncodedSegment:
+        try:
+            data = await self._store.read(staged.key, 0, staged.bytes)
+        except (ObjectMissing, ObjectTooShort) as error:
+            raise Corruption(f"{error}; join the segments again") from error
+        return await self._workers.run(lambda: check_joined(origin, run, data, staged))
 
     async def _join(self, segments: TopicSegments, run: list[SegmentEntry]) -> EncodedSegment:
         encoder = SegmentEncoder(segments.origin, run[0].base)
@@ -87,3 +167,91 @@ class Compaction:
 
     async def _add(self, encoder: SegmentEncoder, pieces: list[Piece]) -> None:
         await self._workers.run(lambda: encoder.add(pieces))
+
+
+def check_joined(
+    origin: SegmentOrigin, run: Sequence[SegmentEntry], data: bytes, staged: Staged
+) -> EncodedSegment:
+    """Return a staged object as a segment; Corruption unless it holds just what the run holds."""
+    base, end = run[0].base, run[-1].end
+    found = google_crc32c.value(data)
+    if found != staged.crc32c:
+        raise Corruption(
+            f"object {staged.key} has the CRC-32C {found:08x}, and {staged.crc32c:08x} was written"
+        )
+    try:
+        layout = read_layout(data, len(data), topic_id=origin.topic_id, base=base, rows=end - base)
+        times = _check_rows(layout, data, run)
+    except Corruption as error:
+        raise Corruption(f"object {staged.key} is no segment of {origin.topic}: {error}") from error
+    groups = layout.groups
+    tail = data[groups[-1].position + groups[-1].size :]
+    known = [entry.schema_ids for entry in run]
+    schema_ids = {each for ids in known if ids is not None for each in ids}
+    many = None in known or len(schema_ids) > SCHEMA_IDS_MAX
+    return EncodedSegment(
+        data=data,
+        base=base,
+        end=end,
+        raw_bytes=sum(entry.raw_bytes for entry in run),
+        crc32c=found,
+        min_time_ms=times[0],
+        max_time_ms=times[1],
+        schema_ids=None if many else tuple(sorted(schema_ids)),
+        group_crc32c=tuple(
+            google_crc32c.value(data[each.position : each.position + each.size]) for each in groups
+        ),
+        tail_bytes=len(tail),
+        tail_crc32c=google_crc32c.value(tail),
+    )
+
+
+def _check_rows(layout: SegmentLayout, data: bytes, run: Sequence[SegmentEntry]) -> tuple[int, int]:
+    """Read every page; return the earliest and latest time, which must be those of the run."""
+    bounds = []
+    for number, group in enumerate(layout.groups):
+        pieces = layout.decode(number, data[group.position : group.position + group.size])
+        for piece in pieces:
+            found = pc.min_max(piece.batch.record_batch().column("publish_time")).as_py()
+            bounds += [found["min"], found["max"]]
+    times = (min(bounds), max(bounds))
+    expected = (min(each.min_time_ms for each in run), max(each.max_time_ms for each in run))
+    if times != expected:
+        raise Corruption(f"its messages are of {times}, those it would replace of {expected}")
+    return times
+
+
+def _check_order(segments: TopicSegments, keys: Sequence[str], staged: Staged) -> None:
+    origin = segments.origin
+    directory, _, name = staged.key.rpartition("/")
+    if f"{directory}/" != directory_of(origin.topic, origin.topic_id) or not _STAGED.fullmatch(
+        name
+    ):
+        raise InvalidRequest(f"{staged.key!r} is no name for a joined segment of {origin.topic}")
+    if staged.bytes > STAGED_BYTES_MAX:
+        raise InvalidRequest(
+            f"{staged.key} has {staged.bytes} bytes; one that is joined has {STAGED_BYTES_MAX} at "
+            "most"
+        )
+    if len(set(keys)) < 2 or len(set(keys)) != len(keys) or "" in keys:
+        raise InvalidRequest("two different segments at least are joined")
+
+
+def _find(
+    segments: TopicSegments, keys: Sequence[str]
+) -> tuple[Sequence[SegmentEntry], SegmentEntry | None]:
+    """Return the run of these keys, or the entry that has taken its place before."""
+    entries = list(segments.entries())
+    at = next((number for number, each in enumerate(entries) if each.key == keys[0]), None)
+    run = [] if at is None else entries[at : at + len(keys)]
+    if [each.key for each in run] == list(keys):
+        return run, None
+    first, last = bounds_of(keys[0]), bounds_of(keys[-1])
+    if first is not None and last is not None:
+        joined = segments.find(first[0])
+        if joined is not None and (joined.base, joined.end) == (first[0], last[1]):
+            return [], joined
+    raise Conflict(
+        f"the segments of {segments.origin.topic} have changed since they were listed; nothing was "
+        "joined. List them again"
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -136,15 +137,40 @@ def plan_expiry(
     return expired
 
 
-def plan_compaction(
-    entries: Sequence[SegmentEntry], run_min: int, bytes_max: int
-) -> list[SegmentEntry]:
+class Joinable(Protocol):
+    """What a plan must know about a segment."""
+
+    @property
+    def raw_bytes(self) -> int:
+        """Its size in the journal."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it holds nothing."""
+
+
+Segment = TypeVar("Segment", bound=Joinable)
+
+
+def plan_compactions(
+    entries: Sequence[Segment], run_min: int, bytes_max: int
+) -> list[list[Segment]]:
+    """Return all runs that are worth joining, from the oldest on; none overlaps another."""
+    runs = []
+    rest = list(entries)
+    while run := plan_compaction(rest, run_min, bytes_max):
+        runs.append(run)
+        rest = rest[rest.index(run[-1]) + 1 :]
+    return runs
+
+
+def plan_compaction(entries: Sequence[Segment], run_min: int, bytes_max: int) -> list[Segment]:
     """Return the oldest run of small neighbours that is worth joining; empty if there is none.
 
     Small is less than half of `bytes_max`, in the journal's bytes; the joined segment has no more
     than that. A run has `run_min` segments at least. Lost ranges stay what they are.
     """
-    run: list[SegmentEntry] = []
+    run: list[Segment] = []
     total = 0
     for entry in entries:
         small = not entry.is_lost and entry.raw_bytes * 2 < bytes_max

@@ -84,19 +84,21 @@ class SegmentTier:
             on_failure=on_failure,
             short_of_space=short_of_space,
         )
+        self.compaction = Compaction(
+            place.store,
+            self.reader,
+            self._uploader,
+            self._workers,
+            clock,
+            place.metrics,
+            settings.seal_bytes,
+        )
         self.upkeep = Upkeep(
             place.store,
             place.catalog,
             self.exporter,
             self._uploader,
-            Compaction(
-                self.reader,
-                self._uploader,
-                self._workers,
-                clock,
-                place.metrics,
-                settings.seal_bytes,
-            ),
+            self.compaction,
             clock,
             place.metrics,
             interval_seconds=config.local_retention.check_interval_minutes * 60.0,

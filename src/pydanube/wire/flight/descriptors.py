@@ -22,6 +22,7 @@ Position = OffsetNumber | Literal["earliest", "latest"]
 
 CREDIT_MAX = 1_000_000
 RANGES_MAX = 10_000
+SEGMENTS_MAX = 10_000
 TOPICS_MAX = 1_000
 WAIT_MS_MAX = 60_000
 PIECE_BYTES = 64 * 1024 * 1024
@@ -283,6 +284,72 @@ class ProducerAnswer(Struct, frozen=True, kw_only=True):
     digest: int | None = None
     offset: int | None = None
     rows: int | None = None
+
+
+class ListSegmentsAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `segments.list`."""
+
+    topic: str
+    """A topic, or the base of a partitioned one."""
+
+
+class ListedSegment(Struct, frozen=True, kw_only=True):
+    """One segment of the answer."""
+
+    key: str
+    """Below the store's root; empty where messages are lost."""
+    from_: int = field(name="from")
+    to: int
+    bytes: int
+    raw_bytes: int
+    """Before compression."""
+    crc32c: int
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether these offsets hold nothing."""
+        return not self.key
+
+
+class ListedTopic(Struct, frozen=True, kw_only=True):
+    """The segments of one physical topic, in offset order, all at one version of the catalogue."""
+
+    id: str
+    epoch: int
+    """Of whoever owns the topic: segments that are made of these carry it."""
+    segments: list[ListedSegment]
+
+
+class ListSegmentsAnswer(Struct, frozen=True, kw_only=True):
+    """What `segments.list` answers, by physical topic."""
+
+    store: str
+    """Where segments lie: the URL of a directory or bucket."""
+    topics: dict[str, ListedTopic]
+
+
+class JoinSegmentsAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `segments.join`: what a joined object is, and what it takes the place of."""
+
+    topic: str
+    """A physical one."""
+    id: str
+    """Of the topic; one that was deleted and created anew has another."""
+    keys: Annotated[list[str], Meta(min_length=2, max_length=SEGMENTS_MAX)]
+    """The segments it was made of, all neighbours, in offset order."""
+    object: str
+    """Its name below the store's root, in the topic's directory."""
+    bytes: Annotated[int, Meta(ge=1)]
+    crc32c: Annotated[int, Meta(ge=0, lt=2**32)]
+
+
+class JoinSegmentsAnswer(Struct, frozen=True, kw_only=True):
+    """The segment that the topic has now."""
+
+    key: str
+    from_: int = field(name="from")
+    to: int
+    bytes: int
 
 
 # What topics tell of themselves.

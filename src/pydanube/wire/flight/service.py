@@ -30,6 +30,8 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "producer": "Tell the last sequence a producer has stored on a topic.",
         "property.set": "Keep a text with a topic, under a name.",
         "property.get": "Tell what topics keep under a name.",
+        "segments.list": "Tell which segments topics have, and where they lie.",
+        "segments.join": "Put a joined segment in the place of those it was made of.",
         "seek": "Move a subscription to another offset or time; its consumers go on from there.",
     }
 )
