@@ -114,7 +114,7 @@ def _begin_anew(
 
 def _ways_out(flow: Flow, *, stateful: bool) -> str:
     anew = f"`run {NEW}` starts as the sources say, and may repeat what {flow.sink.target} has"
-    if flow.sink.format not in ("delta", "iceberg") or stateful:
+    if flow.sink.format not in ("delta", "iceberg", "sql") or stateful:
         return f"Bring the checkpoint back, or begin anew: {anew}"
     return (
         f"Bring the checkpoint back, or begin anew: `run {NEW} {FROM_SINK}` goes on where "

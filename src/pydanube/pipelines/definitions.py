@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 Scalar = str | int | float | bool
 Otherwise = Literal["fail", "drop", "warn", "dead_letter"]
 SourceFormat = Literal["danube", "delta", "parquet"]
-SinkFormat = Literal["danube", "delta", "iceberg", "parquet", "console", "noop"]
+SinkFormat = Literal["danube", "delta", "iceberg", "sql", "parquet", "console", "noop"]
 Count = Annotated[int, Meta(ge=0)]
 
 IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -171,7 +171,9 @@ class Sink(_Part, frozen=True, kw_only=True):
     topic: str | None = None
     path: str | None = None
     table: str | None = None
-    """`namespace.name` of an Iceberg table."""
+    """`namespace.name` of an Iceberg table, or the table of a database."""
+    url: str | None = None
+    """Of a database, as SQLAlchemy writes it."""
     catalog: dict[str, Scalar] = {}
     """Where Iceberg tables are listed: type, and pyiceberg's properties."""
     encode: Literal["none", "json", "avro", "protobuf"] = "none"

@@ -24,7 +24,7 @@ from pydanube.pipelines.lakes import (
     OFFSETS_KEY,
     QUERY_KEY,
     BatchId,
-    Lake,
+    FileLake,
     LastBatch,
     PartWriter,
     StoredPart,
@@ -44,7 +44,7 @@ _HARMLESS = {"timestampNtz"}
 """What a reader must know and that changes nothing about which rows there are."""
 
 
-class DeltaLake(Lake):
+class DeltaLake(FileLake):
     """The Delta table at a path or URL."""
 
     def __init__(self, path: str, storage: Mapping[str, str] | None = None) -> None:

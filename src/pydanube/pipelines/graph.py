@@ -43,6 +43,7 @@ _UNITS_MS = {
 _INTERVAL = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*((?:{'|'.join(_UNITS_MS)})s?)\s*", re.IGNORECASE)
 _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _TABLE = re.compile(r"\w+(\.\w+)+")
+_DATABASE_TABLE = re.compile(r"(?:\w+\.)?\w+")
 _CATALOG_TYPES = ("rest", "sql", "glue", "hive", "dynamodb")
 
 
@@ -279,9 +280,11 @@ def _sink_problems(sink: Sink, known: list[str]) -> Iterator[tuple[Path, str]]:
     if sink.format == "iceberg":
         yield from _iceberg_problems(sink.table, sink.catalog, "a sink")
         yield from _partitioning_problems(sink)
-    elif sink.table is not None or sink.catalog:
-        yield (), f"table and catalog are for iceberg sinks, not for {sink.format}"
-    if sink.path is not None and sink.format in ("iceberg", "console", "noop"):
+    elif sink.format == "sql":
+        yield from _database_problems(sink)
+    elif sink.table is not None or sink.catalog or sink.url is not None:
+        yield (), f"table, catalog and url are for iceberg and sql sinks, not for {sink.format}"
+    if sink.path is not None and sink.format in ("iceberg", "sql", "console", "noop"):
         yield ("path",), f"is for delta and parquet, not for {sink.format}"
     if sink.format == "parquet" and sink.mode != "append":
         yield ("mode",), "parquet files are only appended to; use format: delta or iceberg"
@@ -303,6 +306,15 @@ def _iceberg_problems(
             f"type is one of {', '.join(_CATALOG_TYPES)}; write catalog: {{type: sql, uri: …, "
             "warehouse: …}",
         )
+
+
+def _database_problems(sink: Sink) -> Iterator[tuple[Path, str]]:
+    if sink.table is None or not _DATABASE_TABLE.fullmatch(sink.table):
+        yield ("table",), "a sink of a database is a table by name, such as table: orders"
+    if sink.url is None:
+        yield (), "an sql sink needs url, such as url: ${env:DATABASE_URL}"
+    if sink.catalog:
+        yield ("catalog",), "is for iceberg sinks, not for sql"
 
 
 def _partitioning_problems(sink: Sink) -> Iterator[tuple[Path, str]]:

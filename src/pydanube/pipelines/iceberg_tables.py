@@ -29,7 +29,7 @@ from pydanube.pipelines.lakes import (
     OFFSETS_KEY,
     QUERY_KEY,
     BatchId,
-    Lake,
+    FileLake,
     LastBatch,
     PartWriter,
     StoredPart,
@@ -64,7 +64,7 @@ KEYS_AT_ONCE_MAX = 10_000
 """Keys that one condition names."""
 
 
-class IcebergLake(Lake):
+class IcebergLake(FileLake):
     """A table of a catalogue; its name is `namespace.table`."""
 
     def __init__(self, catalog: Mapping[str, str], identifier: str) -> None:

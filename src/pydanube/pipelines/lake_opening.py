@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from pydanube.pipelines.definitions import DeadLetter, Scalar, Sink
 from pydanube.pipelines.delta_tables import DeltaLake
-from pydanube.pipelines.lakes import Lake, storage_options
+from pydanube.pipelines.lakes import FileLake, Lake, storage_options
 
 _CATALOGS_MAX = 32
 
@@ -19,11 +19,15 @@ def lake_of(sink: Sink) -> Lake | None:
         case "iceberg":
             assert sink.table is not None, "it was checked"
             return _iceberg(sink.catalog, sink.table)
+        case "sql":
+            assert sink.table is not None, "it was checked"
+            assert sink.url is not None, "it was checked"
+            return _sql(sink.url, sink.table)
         case _:
             return None
 
 
-def dead_lake_of(target: DeadLetter) -> Lake | None:
+def dead_lake_of(target: DeadLetter) -> FileLake | None:
     """Return the table of dead letters; None where they go to a topic."""
     if target.path is not None:
         return _delta(target.path, {})
@@ -34,20 +38,30 @@ def beside(sink: Sink, place: str) -> Lake:
     """Return another table of the sink's kind: at a path, or by name in the same catalogue."""
     if sink.format == "iceberg":
         return _iceberg(sink.catalog, place)
+    if sink.format == "sql":
+        assert sink.url is not None, "it was checked"
+        return _sql(sink.url, place)
     return _delta(place, sink.options if sink.format == "delta" else {})
 
 
-def _delta(path: str, options: Mapping[str, Scalar]) -> Lake:
+def _delta(path: str, options: Mapping[str, Scalar]) -> FileLake:
     return DeltaLake(path, storage_options(options))
 
 
-def _iceberg(catalog: Mapping[str, Scalar], table: str) -> Lake:
+def _iceberg(catalog: Mapping[str, Scalar], table: str) -> FileLake:
     return _opened(tuple(sorted(storage_options(catalog).items())), table)
 
 
 @lru_cache(maxsize=_CATALOGS_MAX)
-def _opened(catalog: tuple[tuple[str, str], ...], table: str) -> Lake:
+def _opened(catalog: tuple[tuple[str, str], ...], table: str) -> FileLake:
     # Not imported with the module: pyiceberg takes its time.
     from pydanube.pipelines.iceberg_tables import IcebergLake
 
     return IcebergLake(dict(catalog), table)
+
+
+@lru_cache(maxsize=_CATALOGS_MAX)
+def _sql(url: str, table: str) -> Lake:
+    from pydanube.pipelines.sql_tables import SqlTable
+
+    return SqlTable(url, table)

@@ -11,7 +11,15 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from pydanube.pipelines.lakes import BatchId, Lake, PartWriter, StoredPart, WriteMode, nullable
+from pydanube.pipelines.lakes import (
+    BatchId,
+    FileLake,
+    Lake,
+    PartWriter,
+    StoredPart,
+    WriteMode,
+    nullable,
+)
 from pydanube.runtime.randomness import SystemRandomness
 from pydanube.tables.lake import DataFile
 from pydanube.tables.spark_workers import SparkWorkers
@@ -87,7 +95,7 @@ class PartTask:
 
 def write_frame(
     frame: "DataFrame",
-    lake: Lake,
+    lake: FileLake,
     batch: BatchId,
     *,
     mode: WriteMode = "append",
@@ -137,7 +145,11 @@ def write_keyed(frame: "DataFrame", lake: Lake, flow: str, query: str, key: Sequ
 
 
 def copy_table(
-    spark: "SparkSession", source: Lake, target: Lake, batch: BatchId, partition_by: Sequence[str]
+    spark: "SparkSession",
+    source: FileLake,
+    target: FileLake,
+    batch: BatchId,
+    partition_by: Sequence[str],
 ) -> int:
     """Let the rows of one table take the place of another's in one commit; return how many."""
     parts = source.parts()

@@ -6,7 +6,7 @@ batch that is there already is not written again, and a lost checkpoint can be t
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -95,6 +95,20 @@ class Lake(Protocol):
         `upsert` replaces rows of the same key, `complete` all rows.
         """
 
+    def last_batch(self, flow: str) -> LastBatch | None:
+        """Return the newest batch of a flow; None if the flow never wrote there."""
+
+    def columns(self) -> pa.Schema | None:
+        """Return the columns; None: there is no table."""
+
+    def rows(self) -> pa.Table | None:
+        """Return everything; None: there is no table."""
+
+
+@runtime_checkable
+class FileLake(Lake, Protocol):
+    """A table that is made of files, which may be written ahead of the commit, anywhere."""
+
     def part_writer(self, columns: pa.Schema, partition_by: Sequence[str] = ()) -> PartWriter:
         """Return what writes rows with these columns anywhere, for `add` to commit."""
 
@@ -115,15 +129,6 @@ class Lake(Protocol):
 
     def parts(self) -> list[StoredPart]:
         """Return all files of the table; Conflict if the files are not all there is to it."""
-
-    def last_batch(self, flow: str) -> LastBatch | None:
-        """Return the newest batch of a flow; None if the flow never wrote there."""
-
-    def columns(self) -> pa.Schema | None:
-        """Return the columns; None: there is no table."""
-
-    def rows(self) -> pa.Table | None:
-        """Return everything; None: there is no table."""
 
 
 def keyed(rows: pa.Table, key: Sequence[str], table: str) -> pa.Table:

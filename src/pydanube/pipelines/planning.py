@@ -93,6 +93,8 @@ def promise(flow: Flow) -> tuple[str, str]:
             return "exactly once", "rows are numbered by query, batch and task; a repeat is known"
         case "delta" | "iceberg":
             return "exactly once", "rows and the batch's number are one commit of the table"
+        case "sql":
+            return "exactly once", "rows and the batch's number are one transaction"
         case "parquet":
             return "exactly once", "a batch has a directory of its own, which a repeat writes anew"
         case "console" | "noop":

@@ -22,7 +22,7 @@ from pydanube.pipelines.frames import FlowFrames, look_up, version_of
 from pydanube.pipelines.graph import Flow
 from pydanube.pipelines.lake_opening import beside, lake_of
 from pydanube.pipelines.lake_parts import copy_table, write_frame, write_keyed
-from pydanube.pipelines.lakes import BatchId, Lake
+from pydanube.pipelines.lakes import BatchId, FileLake, Lake
 from pydanube.pipelines.runner import chosen_flows
 from pydanube.pipelines.waiting import begins_and_frontiers
 from pydanube.pipelines.writing import write_topic
@@ -123,7 +123,7 @@ class _Replay:
     def swap(self, into: str, start: str | None) -> Replayed:
         """Replay what the live table holds, and let the outcome take its place."""
         live = self._live
-        if live is None:
+        if not isinstance(live, FileLake):
             raise InvalidRequest(
                 f"{self._flow.sink.target} cannot be replaced: only Delta and Iceberg tables can. "
                 f"Leave --swap out, and let readers go on with {into}"
@@ -140,6 +140,7 @@ class _Replay:
             self._check_swappable()
             job = f"{_REPLAY}/{self._flow.name}/{json.dumps(bounds, sort_keys=True)}"
             new = beside(self._flow.sink, into)
+            assert isinstance(new, FileLake), "it is of the live one's kind"
             begun = new.last_batch(job) is not None
             if not begun and new.parts():
                 raise AlreadyExists(f"{into} holds something else; name a new table")
@@ -200,6 +201,10 @@ class _Replay:
         if lake.last_batch(job) is not None:
             raise AlreadyExists(f"{into} holds this replay already")
         who = BatchId(flow=job, query=_REPLAY, number=0)
+        if not isinstance(lake, FileLake):
+            rows = frame.toArrow()
+            lake.write(rows, who)
+            return int(rows.num_rows)
         return write_frame(
             frame, lake, who, partition_by=sink.partition_by, small_bytes=_SMALL_BYTES
         ).rows

@@ -13,7 +13,7 @@ from msgspec import Struct
 from pydanube.pipelines.definitions import Scalar, Sink
 from pydanube.pipelines.lake_opening import lake_of
 from pydanube.pipelines.lake_parts import write_frame
-from pydanube.pipelines.lakes import BatchId, storage_options
+from pydanube.pipelines.lakes import BatchId, FileLake, storage_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +35,7 @@ def write(
         case "danube":
             options = topic_options(sink, danube)
             return write_topic(frame, batch.query, batch.number, options, {}, ordered)
-        case "delta" | "iceberg":
+        case "delta" | "iceberg" | "sql":
             return _table(sink, frame, batch)
         case "parquet":
             path = f"{sink.path}/danube_batch={batch.query}-{batch.number:09d}"
@@ -88,12 +88,12 @@ def write_topic(
 def _table(sink: Sink, frame: "DataFrame", batch: BatchId) -> Written:
     lake = lake_of(sink)
     assert lake is not None, "it is a table"
-    if sink.mode == "upsert":
-        # Rows of one key meet in memory; a batch has no more than the source's limits allow.
+    if sink.mode == "upsert" or not isinstance(lake, FileLake):
+        # Rows of one key meet in memory, and so do those of a database's transaction; a batch has
+        # no more than the source's limits allow.
         rows = frame.toArrow()
-        version = lake.write(
-            rows, batch, mode="upsert", key=sink.key, partition_by=sink.partition_by
-        )
+        partitions = sink.partition_by
+        version = lake.write(rows, batch, mode=sink.mode, key=sink.key, partition_by=partitions)
         return Written(rows=rows.num_rows, version=version, counts=lake.counts)
     done = write_frame(frame, lake, batch, mode=sink.mode, partition_by=sink.partition_by)
     return Written(rows=done.rows, version=done.version, counts=lake.counts)

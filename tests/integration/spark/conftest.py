@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from pydanube.testing.broker import Broker
+from tests.support.spark_cluster import QUICK_TO_START
 from tests.support.spark_topics import Topics, small_broker
 
 
@@ -32,6 +33,7 @@ def spark() -> Iterator[object]:
             "spark.ui.enabled": False,
             "spark.sql.shuffle.partitions": 2,
             "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": QUICK_TO_START,
             "spark.log.level": "ERROR",
         },
     )

@@ -67,6 +67,9 @@ ICE = (
 )
 
 
+DATABASE = "{name: database, from: valid, format: sql, url: 'sqlite:///ROOT/shop.db', table: n}"
+
+
 @pytest.fixture
 def text(broker, topic, tmp_path) -> str:
     return FILE.replace("URL", broker.url).replace("TOPIC", topic)
@@ -326,10 +329,10 @@ class TestBoundaries:
     def test_one_message_and_batches_that_end_with_segments_are_in_tables_once(
         self, spark, topics, topic, text, tmp_path
     ):
-        file = written(text, f"{LAKE}\n  - {ICE}", tmp_path)
+        file = written(text, f"{LAKE}\n  - {ICE}\n  - {DATABASE}", tmp_path)
         topics.publish(topic, range(1))
         run(spark, file)
-        for flow in ("lake", "ice"):
+        for flow in ("lake", "ice", "database"):
             check_exact(rows_of(file, flow), [0])
         topics.wait_sealed(topic)
         topics.publish(topic, range(1, 41))
@@ -338,7 +341,7 @@ class TestBoundaries:
         assert [end for _, end, _ in topics.segments(topic)][:2] == [1, 41]
         # The first batch from here ends with the second segment, the next one behind its start.
         run(spark, file.replace("maxRowsPerTrigger: 400", "maxRowsPerTrigger: 40"))
-        for flow in ("lake", "ice"):
+        for flow in ("lake", "ice", "database"):
             check_exact(rows_of(file, flow), [n for n in range(60) if not is_dead(n)])
 
 

@@ -133,7 +133,7 @@ def test_two_dollars_are_one():
         (
             'format: delta, path: "${lake}/orders"}',
             "format: hudi}",
-            "22: sinks[0].format: 'hudi' is none of danube, delta, iceberg, parquet",
+            "22: sinks[0].format: 'hudi' is none of danube, delta, iceberg, sql, parquet",
         ),
         (
             'format: delta, path: "${lake}/orders"}',
@@ -150,6 +150,21 @@ def test_two_dollars_are_one():
             "format: iceberg, table: shop.orders, catalog: {type: sql}, mode: upsert, key: [id], "
             'partition_by: ["day(publish_time)"]}',
             "22: sinks[0].partition_by: rows of a table by day or hour cannot be replaced",
+        ),
+        (
+            'format: delta, path: "${lake}/orders"}',
+            "format: sql, table: orders}",
+            "22: sinks[0]: an sql sink needs url",
+        ),
+        (
+            'format: delta, path: "${lake}/orders"}',
+            'format: sql, url: "sqlite://", table: a.b.c}',
+            "22: sinks[0].table: a sink of a database is a table by name",
+        ),
+        (
+            'format: delta, path: "${lake}/orders"}',
+            'format: delta, path: "${lake}/orders", url: "sqlite://"}',
+            "22: sinks[0]: table, catalog and url are for iceberg and sql sinks",
         ),
         (
             "dead_letter: {topic: /default/orders-dlq}",

@@ -1,19 +1,22 @@
-"""Delta and Iceberg tables as sinks: each batch once, keys, new columns, writers that race."""
+"""Tables as sinks: each batch once, keys, new columns, writers that race."""
 
 import pickle
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pytest
 
-from pydanube.pipelines import iceberg_tables, lake_parts
+from pydanube.errors import Conflict, InvalidRequest, Unavailable
+from pydanube.pipelines import iceberg_tables, lake_parts, sql_tables
 from pydanube.pipelines.delta_tables import DeltaLake
 from pydanube.pipelines.errors import FlowRefused
 from pydanube.pipelines.iceberg_tables import IcebergLake
 from pydanube.pipelines.lake_parts import Part, PartTask
 from pydanube.pipelines.lakes import BatchId, Lake, LastBatch, keyed
+from pydanube.pipelines.sql_tables import SqlTable
 from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered
 from pydanube.tables.iceberg import GUARDED
 
@@ -32,6 +35,7 @@ def iceberg(root: Path) -> IcebergLake:
 LAKES: dict[str, Callable[[Path], Lake]] = {
     "delta": lambda root: DeltaLake(str(root / "orders")),
     "iceberg": iceberg,
+    "sql": lambda root: SqlTable(f"sqlite:///{root}/shop.db", "orders"),
 }
 
 
@@ -254,7 +258,91 @@ def files_of(tmp_path: Path) -> list[str]:
     return sorted(each.name for each in tmp_path.rglob("part-*.parquet"))
 
 
+class TestDatabases:
+    def test_values_of_all_kinds_are_kept(self, tmp_path):
+        table = SqlTable(f"sqlite:///{tmp_path}/shop.db", "orders")
+        at = datetime(2026, 11, 15, 12, tzinfo=UTC)
+        stored = pa.table(
+            {
+                "n": pa.array([1], pa.int32()),
+                "x": [1.5],
+                "yes": [True],
+                "raw": [b"\x00\xff"],
+                "at": pa.array([at], pa.timestamp("us", "UTC")),
+                "day": [date(2026, 11, 15)],
+                "tags": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())),
+                "list": [[1, 2]],
+                "nothing": pa.array([None], pa.list_(pa.int64())),
+                "select": ["a word of SQL"],
+            }
+        )
+        table.write(stored, batch(0))
+        (row,) = table.rows().to_pylist()
+        assert row.pop("at").replace(tzinfo=UTC) == at
+        assert row == {
+            "n": 1,
+            "x": 1.5,
+            "yes": True,
+            "raw": b"\x00\xff",
+            "day": date(2026, 11, 15),
+            "tags": '{"a": "b"}',
+            "list": "[1, 2]",
+            "nothing": None,
+            "select": "a word of SQL",
+        }
+
+    def test_a_transaction_that_breaks_off_leaves_nothing(self, tmp_path, monkeypatch):
+        table = SqlTable(f"sqlite:///{tmp_path}/shop.db", "orders")
+        table.write(rows(1), batch(0))
+        monkeypatch.setattr(sql_tables, "ROWS_AT_ONCE", 2)
+        cut = sql_tables._dictionaries
+
+        def broken(found):
+            for number, some in enumerate(cut(found)):
+                if number == 1:
+                    raise KeyboardInterrupt
+                yield some
+
+        with monkeypatch.context() as patched:
+            patched.setattr(sql_tables, "_dictionaries", broken)
+            with pytest.raises(KeyboardInterrupt):
+                table.write(rows(2, 3, 4), batch(1))
+        assert held(table) == [1]
+        assert table.last_batch("p/lake").number == 0
+        table.write(rows(2, 3, 4), batch(1))
+        assert held(table) == [1, 2, 3, 4]
+
+    def test_of_two_writers_of_a_batch_one_fails(self, tmp_path, monkeypatch):
+        url = f"sqlite:///{tmp_path}/shop.db"
+        table, other = SqlTable(url, "orders"), SqlTable(url, "orders")
+        table.write(rows(1), batch(0))
+        seen = table.last_batch("p/lake")
+        other.write(rows(2), batch(1))
+        monkeypatch.setattr(table, "_stands", lambda *_: seen)
+        with pytest.raises(Conflict, match="somebody else"):
+            table.write(rows(2), batch(1))
+        assert held(table) == [1, 2]
+
+    def test_trouble_is_named_without_the_password(self, tmp_path):
+        with pytest.raises(InvalidRequest, match="no database that can be reached"):
+            SqlTable("oracle+nothing://me:secret@host/db", "orders")
+        nowhere = SqlTable(f"sqlite:///{tmp_path}/no/such/directory.db", "orders")
+        with pytest.raises(Unavailable, match="unable to open"):
+            nowhere.write(rows(1), batch(0))
+        table = SqlTable(f"sqlite:///{tmp_path}/shop.db", "orders")
+        with table._engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE orders (n BIGINT UNIQUE)")
+        table.write(rows(1), batch(0))
+        with pytest.raises(FlowRefused, match="do not fit the table orders"):
+            table.write(rows(1), batch(1))
+        assert table.last_batch("p/lake").number == 0
+
+
 class TestParts:
+    @pytest.fixture(params=["delta", "iceberg"])
+    def lake(self, request, tmp_path) -> Lake:
+        return LAKES[request.param](tmp_path)
+
     def test_files_that_tasks_wrote_are_one_commit(self, lake):
         table = rows(1, 2)
         writer = pickle.loads(pickle.dumps(lake.part_writer(table.schema)))

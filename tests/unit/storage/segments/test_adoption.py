@@ -99,7 +99,10 @@ async def test_a_joined_segment_takes_the_place_of_its_parts_and_readers_notice_
     assert joined.raw_bytes == sum(each.raw_bytes for each in run)
     await broker.check_catalog(1)
     assert await broker.read_all(1) == expected
-    # Whoever planned with the old ones still reads them.
+    # Whoever planned with the old ones still reads them, many rounds of upkeep later.
+    await asyncio.sleep(GRACE_MS / 1000 / 2)
+    for each in run:
+        assert len(await broker.store.read(each.key, 0, each.bytes)) == each.bytes
     history = broker.log(1)._history
     assert history is not None
     pieces = await history.reader.read(run[0], Offset(12), run[0].end, 10**6)
