@@ -5,6 +5,7 @@ different loopback addresses.
 """
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,12 +28,15 @@ QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def spark_cluster(directory: Path, hosts: tuple[str, ...]) -> Iterator[str]:
     """Run a cluster with one core per host; yield the URL of its master."""
     [port] = free_ports(1)
-    url = f"spark://127.0.0.1:{port}"
     with ExitStack() as running:
         place = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
         master = directory / "master.log"
         running.enter_context(_daemon("master.Master", place, "127.0.0.1", master))
         _wait_for(master, "I have been elected leader")
+        # A master whose port was taken meanwhile has another one.
+        found = re.search(r"Starting Spark master at (spark://\S+)", master.read_text())
+        assert found is not None, master.read_text()[-2000:]
+        url = found[1]
         for number, host in enumerate(hosts):
             work = directory / f"worker-{number}"
             work.mkdir()

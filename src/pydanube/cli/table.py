@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _Show = Callable[[object], None]
 
 
+_dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+
+
 @click.group("table")
 def command() -> None:
     """Keep topics as Delta or Iceberg tables, each message once."""
@@ -219,11 +222,12 @@ def disable(given: "Surroundings", show: _Show, topic: str) -> None:
 
 
 @command.command()
+@_dry_run
 @table_options
 @topic_options
-def rebuild(given: "Surroundings", show: _Show, topic: str) -> None:
+def rebuild(given: "Surroundings", show: _Show, topic: str, dry_run: bool) -> None:
     """Make the table of TOPIC anew from all the topic has; the old one stays until that is done."""
-    show(_operations(given).rebuild(topic))
+    show(_operations(given).rebuild(topic, dry_run=dry_run))
 
 
 @command.command()
@@ -246,9 +250,6 @@ def verify(given: "Surroundings", show: _Show, topic: str, content: bool) -> Non
     show(verdict)
     if not verdict.is_exact:
         raise click.exceptions.Exit(1)
-
-
-_dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 
 
 @command.command()

@@ -92,15 +92,17 @@ class TableOperations:
         self._book.put(topic, setting)
         return found
 
-    def rebuild(self, topic: str, setting: TableSetting | None = None) -> Rebuilt:
+    def rebuild(
+        self, topic: str, setting: TableSetting | None = None, *, dry_run: bool = False
+    ) -> Rebuilt:
         """Make a table anew from its topic, under its name, perhaps in another way than before."""
         wanted = self._book.get(topic) if setting is None else setting
         if is_pattern(topic):
             raise InvalidRequest(f"{topic} is a pattern; make one table after the other anew")
         self._checked(topic, wanted, loads=False)
         with self._given.toolbox_of(topic, wanted).open() as tools:
-            done = rebuild(tools, wanted.rules())
-        if setting is not None:
+            done = rebuild(tools, wanted.rules(), dry_run=dry_run)
+        if setting is not None and not dry_run:
             self._book.put(topic, setting)
         return done
 

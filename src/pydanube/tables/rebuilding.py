@@ -36,10 +36,15 @@ class Rebuilt(Struct, frozen=True, kw_only=True):
     messages: int
     rows: int
     dead_letters: int
+    dry_run: bool = False
+    """Whether nothing was changed: this is what it would be."""
 
 
-def rebuild(tools: TableTools, rules: ExportRules) -> Rebuilt:
-    """Make a table anew. NotSupported: it cannot be, under its name; nothing was changed."""
+def rebuild(tools: TableTools, rules: ExportRules, *, dry_run: bool = False) -> Rebuilt:
+    """Make a table anew. NotSupported: it cannot be, under its name; nothing was changed.
+
+    `dry_run` decodes everything and tells what the table would be; it leaves no file.
+    """
     topics = tools.source.states()
     spans = plan_spans({}, topics, rules.starts, Limits())
     size = sum(span.rows * topics[name].row_bytes for name, span in spans.items())
@@ -59,17 +64,22 @@ def rebuild(tools: TableTools, rules: ExportRules) -> Rebuilt:
             rows = writer.upsert.reduced(columns).rows
             writer.rows = len(rows)
             writer.files += blank.write(job, rows) if len(rows) else []
-        _set_aside(tools, spans, dead, job)
+        if not dry_run:
+            _set_aside(tools, spans, dead, job)
     except BaseException:
         blank.delete(writer.files)
         raise
-    _swap(tools, spans, columns, writer.files, job)
-    _take_out(tools, spans, dead)
+    if dry_run:
+        blank.delete(writer.files)
+    else:
+        _swap(tools, spans, columns, writer.files, job)
+        _take_out(tools, spans, dead)
     return Rebuilt(
         table=tools.main.name,
         messages=sum(span.rows for span in spans.values()),
         rows=writer.rows,
         dead_letters=len(dead),
+        dry_run=dry_run,
     )
 
 

@@ -1,4 +1,4 @@
-"""Tasks that read sealed segments straight from an object store: a real S3, with signatures."""
+"""Tasks that read and join segments right in an object store: a real S3, with signatures."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from opendal import Operator
 from pyspark.errors import PySparkException
 
-from pydanube.errors import AccessDenied, Corruption, InvalidRequest
-from pydanube.spark import history
+from pydanube.errors import AccessDenied, Corruption, DanubeError, InvalidRequest
+from pydanube.spark import compact, history
 from pydanube.spark.source import hints
 from pydanube.storage.config import Durable
 from pydanube.storage.segments.location import store_service
@@ -78,6 +78,23 @@ def test_executors_read_the_bucket_and_the_tail(spark, broker, bucket, sealed):
     # Without Hadoop's driver for S3, history comes the same way.
     whole = history(spark, sealed, url=broker.url, segmentAccess="direct", **store(bucket))
     check_rows([row.asDict() for row in whole.collect()], range(1450))
+
+
+def test_executors_join_segments_in_the_bucket(spark, broker, bucket, sealed, topics):
+    before = {key for _, _, key in topics.segments(sealed) if key is not None}
+    with pytest.raises(InvalidRequest, match=r"give option store\.root"):
+        compact(spark, sealed, url=broker.url)
+    with pytest.raises(DanubeError, match="secret_key"):
+        compact(spark, sealed, url=broker.url, **store(bucket, secret_key="wrong"))
+    done = compact(spark, sealed, url=broker.url, **store(bucket))
+    assert (done.refused, done.into) == ([], 1)
+    found = [key for _, _, key in topics.segments(sealed) if key is not None]
+    assert len(found) < len(before)
+    check_rows(rows_of(reader(broker, topic=sealed, **store(bucket))), range(1450))
+    directory = found[0].rpartition("/")[0]
+    there = {each.path for each in operator(bucket).list(f"{directory}/")} - {f"{directory}/"}
+    assert not [each for each in there if "joined-" in each], "something staged was left"
+    assert before <= there, "the old ones stay for readers"
 
 
 def test_without_credentials_the_broker_reads(broker, bucket, sealed):

@@ -41,10 +41,16 @@ def schemas() -> SchemaShelf:
 
 
 def anew(
-    lake: Lake, topic: MemoryTopic, schemas: SchemaShelf, table: Any = None, **rules: Any
+    lake: Lake,
+    topic: MemoryTopic,
+    schemas: SchemaShelf,
+    table: Any = None,
+    *,
+    dry_run: bool = False,
+    **rules: Any,
 ) -> Rebuilt:
     with MemoryToolbox(lake, topic, schemas, table).open() as tools:
-        return rebuild(tools, ExportRules(**rules))
+        return rebuild(tools, ExportRules(**rules), dry_run=dry_run)
 
 
 def test_a_column_gets_another_type_and_its_dead_letters_come_back(
@@ -56,6 +62,9 @@ def test_a_column_gets_another_type_and_its_dead_letters_come_back(
     schemas.add(1, 2, {**ORDER, "note": {"type": "integer"}, "more": {"type": "boolean"}})
     topic.publish({"id": 2, "note": 5}, {"id": 3, "note": 6}, schema=(1, 2))
     export_all(exporter(lake, topic, schemas))
+    check_complete(topic, lake, dead=[(TOPIC, at) for at in (1, 2, 3)])
+    told = anew(lake, topic, schemas, dry_run=True)
+    assert (told.messages, told.rows, told.dead_letters, told.dry_run) == (4, 2, 2, True)
     check_complete(topic, lake, dead=[(TOPIC, at) for at in (1, 2, 3)])
     done = anew(lake, topic, schemas)
     assert (done.messages, done.rows, done.dead_letters) == (4, 2, 2)
