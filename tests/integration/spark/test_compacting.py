@@ -86,7 +86,8 @@ def test_small_segments_become_one_and_nobody_notices(spark, broker, topics, top
     assert compact(spark, topic, url=broker.url).runs == 0, "done twice, it does nothing"
 
 
-def test_partitions_are_joined_each_for_itself(spark, broker, topics, topic):
+def test_partitions_are_joined_each_for_itself(spark, broker, topics, topic, monkeypatch):
+    monkeypatch.setattr(compacting, "TASKS_AT_ONCE", 1)
     create_partitions(broker, topic, 2)
     for partition in range(2):
         in_segments(topics, f"{topic}-part-{partition}", 2)

@@ -10,6 +10,7 @@ from pydanube.storage.segments.planning import (
     Why,
     may_begin,
     plan_compaction,
+    plan_compactions,
     plan_expiry,
     plan_exports,
 )
@@ -152,3 +153,13 @@ def test_large_segments_and_lost_ranges_stay() -> None:
     assert joined(10, 10, 50, 10, 10) == []
     assert joined(10, 10, 10, 10, 10, 10, lost=2) == [3, 4, 5]
     assert joined() == []
+
+
+def test_all_runs_of_a_history_are_found_and_none_overlaps() -> None:
+    def runs(*sizes: int) -> list[list[int]]:
+        found = plan_compactions(history(*sizes), run_min=2, bytes_max=100)
+        return [[int(entry.key) for entry in run] for run in found]
+
+    assert runs() == runs(60) == runs(10, 60, 10) == []
+    assert runs(10, 10, 60, 10, 10, 10) == [[0, 1], [3, 4, 5]]
+    assert runs(40, 40, 40, 40, 40) == [[0, 1], [2, 3]]
