@@ -47,6 +47,7 @@ from pydanube.wire.flight import service as flight
 
 if TYPE_CHECKING:
     from pydanube.broker.clustering import Clustering
+    from pydanube.broker.flight_peers import FlightPeers
     from pydanube.broker.forwarding import Forwarding
 
 SWEEP_SECONDS = 30.0
@@ -137,6 +138,7 @@ class Broker:
         self._validation_threads = WorkerThreads("danube-validation", VALIDATION_THREADS)
         self._serving: _Serving | None = None
         self._forwarding: Forwarding | None = None
+        self._flight_peers: FlightPeers | None = None
         self._draining = False
         self.client_gate = Gate(CLIENT_SERVICES, metrics)
         self.admin_gate = Gate(ADMIN_SERVICES, metrics)
@@ -340,15 +342,31 @@ class Broker:
         StorageServicer(topics).register(table)
         ControlServicer(topics, registration).register(table)
         SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)
-        FlightServicer(
-            topics,
-            registration,
+        self._serve_flight(self._serving, urls, table)
+        return table
+
+    def _serve_flight(self, serving: _Serving, urls: Urls, table: HandlerTable) -> None:
+        cluster, me = self._config.cluster_name, serving.broker_id
+        if serving.clustering is not None:
+            from pydanube.broker.flight_peers import FlightPeers
+
+            assert self._peers is not None
+            directory = serving.clustering.directory
+            self._flight_peers = FlightPeers(cluster, me, directory, self._peers.connect)
+        servicer = FlightServicer(
+            serving.topics,
+            serving.registration,
             self._machine.clock,
             self._metrics,
             urls.client.connect_url,
             store_url(self._config.storage),
-        ).register(table)
-        return table
+            self._flight_peers,
+        )
+        servicer.register(table)
+        if self._flight_peers is not None:
+            from pydanube.broker.flight_peers import FlightPeerService
+
+            FlightPeerService(cluster, me, servicer.parts).add_to(self._peer_table)
 
     def _admin_table(self, urls: Urls) -> HandlerTable:
         assert self._serving is not None
@@ -441,6 +459,8 @@ class Broker:
         await self._tasks.close()
         if self._forwarding is not None:
             await self._forwarding.close()
+        if self._flight_peers is not None:
+            await self._flight_peers.close()
         if self._serving is not None:
             await self._serving.dead_letters.close()
             if self._serving.clustering is not None:

@@ -26,6 +26,8 @@ SILENT_AFTER_MS = 60_000
 QUIET_AFTER_FAILURE_MS = 30_000
 ANNOUNCEMENTS_LOOKED_AT_MAX = 10_000
 
+_SHORT = Patience(give_up_seconds=2.0)
+"""A topic that another broker creates or serves is found by then; a run does not wait for long."""
 _RUNNING = ("STARTING", "RUNNING", "RESTARTING")
 _log = logging.getLogger("pydanube.pipelines")
 
@@ -43,7 +45,7 @@ class Announcer:
     """Tells the topic about the flows of one run. It is a mirror: failures are only logged."""
 
     def __init__(self, access: Access, clock: Clock) -> None:
-        self._brokers = Brokers(access)
+        self._brokers = Brokers(access, _SHORT)
         self._clock = clock
         self._told: dict[str, tuple[str, int]] = {}
         self._quiet_until_ms = 0
@@ -55,7 +57,8 @@ class Announcer:
         if not news or now_ms < self._quiet_until_ms:
             return
         try:
-            self._brokers.once(lambda broker: _publish(broker, news, now_ms))
+            # Twice does no harm: the last word counts.
+            self._brokers.call(lambda broker: _publish(broker, news, now_ms), PIPELINES_TOPIC)
         except DanubeError as error:
             self._quiet_until_ms = now_ms + QUIET_AFTER_FAILURE_MS
             _log.warning("%s was not told of the run: %s", PIPELINES_TOPIC, error)
@@ -80,7 +83,7 @@ def announced(access: Access, now_ms: int, patience: Patience) -> list[FlowStatu
         return []
     ticket = Ticket(topic=PIPELINES_TOPIC, from_=start, to=end)
     last: dict[str, Announcement] = {}
-    for _, rows in brokers.stream(lambda broker: broker.get(ticket)):
+    for _, rows in brokers.stream(lambda broker: broker.get(ticket), PIPELINES_TOPIC):
         for payload in rows.column("payload").to_pylist():
             found = _read(payload)
             if found is not None:

@@ -5,16 +5,17 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from pydanube.errors import AccessDenied, DanubeError, InvalidRequest, Unavailable
+from pydanube.errors import AccessDenied, DanubeError, InvalidRequest, NotFound, Unavailable
 from pydanube.runtime.blocking import environment, pause, process_id, read_file
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.spark.options import Access
 from pydanube.wire.flight.blocking import BlockingFlight, Credentials
-from pydanube.wire.flight.descriptors import Json
+from pydanube.wire.flight.descriptors import Json, LocateAction, LocateAnswer
 
 GIVE_UP_SECONDS = 120.0
 FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 5.0
+_SERVING_MAX = 10_000
 
 _Result = TypeVar("_Result")
 
@@ -56,7 +57,11 @@ class Attempts:
 
 
 class Brokers:
-    """Calls any of the brokers, going on with the next when one cannot answer."""
+    """Calls any of the brokers, going on with the next when one cannot answer.
+
+    Each of them tells about all topics. Rows are read from and written to the broker that serves
+    their topic: it is looked up first, and again whenever it fails.
+    """
 
     def __init__(self, access: Access, patience: Patience | None = None) -> None:
         self._access = access
@@ -64,17 +69,21 @@ class Brokers:
         self._clock = SystemClock()
         self._connection: BlockingFlight | None = None
         self._number = 0
+        self._serving: dict[str, BlockingFlight] = {}
+        """By topic or partition, the broker it was at when it was last looked up."""
+        self._others: dict[str, BlockingFlight] = {}
+        """By location, brokers that were heard of."""
 
     def attempts(self) -> Attempts:
         """Begin to count the failures of something."""
         return Attempts(self._patience, self._clock, pause)
 
-    def call(self, work: Callable[[BlockingFlight], _Result]) -> _Result:
-        """Return what `work` returns, repeating it as long as that can help."""
+    def call(self, work: Callable[[BlockingFlight], _Result], topic: str | None = None) -> _Result:
+        """Return what `work` returns, repeating it as long as that can help; see `once`."""
         attempts = self.attempts()
         while True:
             try:
-                return self.once(work)
+                return self.once(work, topic)
             except DanubeError as error:
                 attempts.failed(error)
 
@@ -82,44 +91,83 @@ class Brokers:
         """Carry out an action, repeating it as long as that can help."""
         return self.call(lambda broker: broker.act(name, body, answer, wait_ms))
 
-    def once(self, work: Callable[[BlockingFlight], _Result]) -> _Result:
-        """Do the same without repeating; a broker that failed is left for the next one."""
+    def once(self, work: Callable[[BlockingFlight], _Result], topic: str | None = None) -> _Result:
+        """Let any broker do some work, or the one that serves a topic; a failed one is left."""
         try:
-            return work(self.connection())
+            return work(self._chosen(topic))
         except AccessDenied:
             if not (self._access.token_file or self._access.token_env):
                 raise
-            self.leave()  # The token may have been renewed since it was read.
-            return work(self.connection())
+            self.leave(topic)  # The token may have been renewed since it was read.
+            return work(self._chosen(topic))
         except DanubeError as error:
             if error.retryable:
-                self.leave()
+                self.leave(topic)
+            raise
+
+    def stream(
+        self, open_stream: Callable[[BlockingFlight], Iterator[_Result]], topic: str
+    ) -> Iterator[_Result]:
+        """Iterate over a stream of the broker that serves a topic; a failure leaves that broker."""
+        try:
+            yield from open_stream(self._chosen(topic))
+        except DanubeError as error:
+            if error.retryable:
+                self.leave(topic)
             raise
 
     def connection(self) -> BlockingFlight:
-        """Return a connection; nothing is sent yet."""
+        """Return a connection to any broker; nothing is sent yet."""
         if self._connection is None:
-            url = self._access.urls[self._number % len(self._access.urls)]
-            seconds = self._access.request_timeout_ms / 1000
-            self._connection = BlockingFlight(url, _credentials(self._access), seconds)
+            self._connection = self._connect(self._access.urls[self._number])
         return self._connection
 
-    def leave(self) -> None:
-        """Take the next broker from now on."""
-        # Streams may still run on the connection; it ends when the last of them is forgotten.
-        self._connection = None
-        self._number += 1
+    def leave(self, topic: str | None = None) -> None:
+        """Look a topic up again before it is used next, or take the next broker from now on."""
+        if topic is None:
+            # Streams may still run on the connection; it ends when the last of them is forgotten.
+            self._connection = None
+            self._number = (self._number + 1) % len(self._access.urls)
+            return
+        left = self._serving.pop(topic, None)
+        self._others = {
+            location: broker for location, broker in self._others.items() if broker is not left
+        }
+        if left is None or left is self._connection:
+            self.leave()
 
-    def stream(
-        self, open_stream: Callable[[BlockingFlight], Iterator[_Result]]
-    ) -> Iterator[_Result]:
-        """Iterate over a stream of one broker; a failure leaves that broker."""
+    def _chosen(self, topic: str | None) -> BlockingFlight:
+        if topic is None:
+            return self.connection()
+        broker = self._serving.get(topic)
+        if broker is None:
+            broker = self.once(lambda any_broker: self._find(any_broker, topic))
+        return broker
+
+    def _find(self, asked: BlockingFlight, topic: str) -> BlockingFlight:
+        """Ask where a topic is; a new one is created by whoever is sent its first batch."""
         try:
-            yield from open_stream(self.connection())
-        except DanubeError as error:
-            if error.retryable:
-                self.leave()
-            raise
+            places = asked.act("locate", LocateAction(topics=[topic]), LocateAnswer).topics
+        except NotFound:
+            return asked
+        place = places.get(topic)
+        if place is None or place.location is None:
+            raise Unavailable(f"{topic} is served by no broker at the moment")
+        found = asked if place.here else self._at(place.location)
+        if len(self._serving) >= _SERVING_MAX:
+            self._serving.clear()
+        self._serving[topic] = found
+        return found
+
+    def _at(self, location: str) -> BlockingFlight:
+        broker = self._others.get(location)
+        if broker is None:
+            broker = self._others[location] = self._connect(location)
+        return broker
+
+    def _connect(self, url: str) -> BlockingFlight:
+        seconds = self._access.request_timeout_ms / 1000
+        return BlockingFlight(url, _credentials(self._access), seconds)
 
 
 # Neither connections nor their threads survive a fork, and Spark forks its workers.

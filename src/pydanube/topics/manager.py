@@ -209,6 +209,12 @@ class TopicManager:
         names = (partition_name(name, index) for index in indexes)
         return [each for each in names if each in self._topics]
 
+    def known(self) -> Iterator[tuple[str, TopicRecord]]:
+        """Return name and record of every topic there is, whichever broker serves it."""
+        if self.placement is None:
+            return ((topic.name, topic.record) for topic in self)
+        return ((name, record) for name, record in self.catalog.topics() if not record.deleting)
+
     def in_namespace(self, namespace: str) -> list[Topic]:
         """Return a namespace's topics, sorted by name."""
         names = sorted(name for name in self._topics if namespace_of(name) == namespace)

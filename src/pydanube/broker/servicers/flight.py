@@ -5,8 +5,10 @@ from typing import NoReturn
 
 from pydanube.broker.servicers.flight_actions import FlightActions
 from pydanube.broker.servicers.flight_consuming import FlightConsuming
+from pydanube.broker.servicers.flight_parts import FlightParts
 from pydanube.broker.servicers.flight_publishing import FlightPublishing
 from pydanube.broker.servicers.flight_reading import FlightReading
+from pydanube.broker.servicers.flight_topics import FlightTopics, Peers
 from pydanube.observability.metrics import BrokerMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.topics.manager import TopicManager
@@ -30,11 +32,15 @@ class FlightServicer:
         metrics: BrokerMetrics,
         connect_url: str,
         store: str,
+        peers: Peers | None = None,
     ) -> None:
-        self._reading = FlightReading(topics, flight_location(connect_url), store)
+        self.parts = FlightParts(topics, registration, clock)
+        """What other brokers ask this one."""
+        everywhere = FlightTopics(topics, self.parts, clock, flight_location(connect_url), peers)
+        self._reading = FlightReading(topics, everywhere, store)
         self._publishing = FlightPublishing(topics, registration, clock, metrics)
         self._consuming = FlightConsuming(registration, metrics)
-        self._actions = FlightActions(topics, registration, clock, store)
+        self._actions = FlightActions(everywhere, store)
 
     def register(self, table: HandlerTable) -> None:
         """Serve the methods of FlightService."""

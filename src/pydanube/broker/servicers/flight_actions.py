@@ -1,25 +1,40 @@
-"""Flight's DoAction: frontiers, times, cursors, sequences, segments, for tools and pipelines."""
+"""Flight's DoAction: frontiers, times, places, cursors, segments, for tools and pipelines."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import msgspec
 
-from pydanube.broker.servicers.flight_cursors import FlightCursors
-from pydanube.broker.servicers.flight_plan import log_of, mean_row_bytes, topic_id
-from pydanube.broker.servicers.flight_segments import FlightSegments
-from pydanube.broker.servicers.flight_topics import chosen_topics
-from pydanube.errors import InvalidRequest
+from pydanube.broker.servicers.flight_cursors import check_action
+from pydanube.broker.servicers.flight_parts import has_more
+from pydanube.broker.servicers.flight_questions import (
+    AskCursor,
+    AskFrontier,
+    AskJoin,
+    AskOffsets,
+    AskProducer,
+    AskProperty,
+    AskSegments,
+    CursorVerb,
+    Kept,
+)
+from pydanube.broker.servicers.flight_topics import FlightTopics
+from pydanube.errors import InvalidRequest, NotFound
 from pydanube.model.names import split_partition
-from pydanube.runtime.clock import Clock
-from pydanube.runtime.tasks import TaskScope
-from pydanube.topics.manager import TopicManager
-from pydanube.topics.positions import offset_at
-from pydanube.topics.registration import Registration
-from pydanube.topics.topic import Topic
+from pydanube.runtime.tasks import carry_through
 from pydanube.wire.flight.descriptors import (
+    SEGMENTS_MAX,
+    CursorAction,
+    CursorAnswer,
     FrontierAction,
     GetPropertyAction,
+    JoinSegmentsAction,
+    JoinSegmentsAnswer,
+    ListedTopic,
+    ListSegmentsAction,
+    ListSegmentsAnswer,
+    LocateAction,
+    LocateAnswer,
     OffsetsAction,
     ProducerAction,
     ProducerAnswer,
@@ -27,6 +42,7 @@ from pydanube.wire.flight.descriptors import (
     SetPropertyAction,
     TopicFrontier,
     TopicOffset,
+    TopicPlace,
     decode,
     encode,
 )
@@ -36,29 +52,25 @@ _Action = Callable[[bytes], Awaitable[bytes]]
 
 
 class FlightActions:
-    """Carries out actions by name."""
+    """Carries out actions by name, wherever the topics are that they concern."""
 
-    def __init__(
-        self, topics: TopicManager, registration: Registration, clock: Clock, store: str
-    ) -> None:
+    def __init__(self, topics: FlightTopics, store: str) -> None:
         self._topics = topics
-        self._registration = registration
-        self._clock = clock
-        cursors = FlightCursors(topics, registration, clock)
-        segments = FlightSegments(topics, store)
+        self._store = store
         self._actions: Mapping[str, _Action] = {
             "frontier": self._frontier,
             "offsets": self._offsets,
-            "cursor.create": cursors.create,
-            "cursor.lease": cursors.lease,
-            "cursor.advance": cursors.advance,
-            "cursor.get": cursors.get,
+            "locate": self._locate,
+            "cursor.create": partial(self._cursor, "create"),
+            "cursor.lease": partial(self._cursor, "lease"),
+            "cursor.advance": partial(self._cursor, "advance"),
+            "cursor.get": partial(self._cursor, "get"),
             "producer": self._producer,
             "property.set": self._set_property,
             "property.get": self._get_property,
-            "segments.list": segments.list,
-            "segments.join": segments.join,
-            "seek": cursors.seek,
+            "segments.list": self._list_segments,
+            "segments.join": self._join_segments,
+            "seek": partial(self._cursor, "seek"),
         }
         assert self._actions.keys() == ACTIONS.keys(), "an action is not listed, or not served"
 
@@ -69,97 +81,128 @@ class FlightActions:
             raise InvalidRequest(f"there is no action {name[:64]!r}, only {', '.join(ACTIONS)}")
         return await action(body)
 
-    # Frontiers and times.
+    # Frontiers, times and places.
 
     async def _frontier(self, body: bytes) -> bytes:
         action = decode(FrontierAction, body, "the body of frontier")
-        topics = chosen_topics(self._topics, action.topics, action.pattern)
-        if action.wait_ms and not any(_has_more(topic, action.after) for topic in topics):
-            await self._wait_for_more(topics, action)
-            if action.pattern is not None:
-                topics = chosen_topics(self._topics, (), action.pattern)
-        answers = {}
-        for topic in topics:
-            log = log_of(topic)
-            row_bytes = await mean_row_bytes(log)
-            answers[topic.name] = TopicFrontier(
-                id=topic_id(topic),
-                earliest=log.first_offset,
-                frontier=log.durable_end,
-                mean_row_bytes=row_bytes,
+        names = self._topics.chosen(action.topics, action.pattern)
+        found: Mapping[str, TopicFrontier] = {}
+        if not action.wait_ms or self._topics.are_spread(names):
+            found = await self._frontiers(names)
+        if action.wait_ms and not any(
+            has_more(name, each.frontier, action.after) for name, each in found.items()
+        ):
+            await self._topics.wait_for_more(
+                AskFrontier(names=names, after=action.after, wait_ms=action.wait_ms)
             )
-        return msgspec.json.encode({"topics": answers})
+            if action.pattern is not None:
+                names = self._topics.chosen((), action.pattern)
+            found = await self._frontiers(names)
+        return msgspec.json.encode({"topics": found})
 
-    async def _wait_for_more(self, topics: list[Topic], action: FrontierAction) -> None:
-        """Return when one topic has more than the caller knows, is closed, or time is up."""
-        moved = asyncio.Event()
-
-        async def watch(topic: Topic) -> None:
-            try:
-                await topic.frontier.wait_for(action.after.get(topic.name, 0) + 1)
-            finally:
-                moved.set()
-
-        scope = TaskScope(lambda name, error: moved.set())
-        timer = self._clock.call_later(action.wait_ms / 1000, moved.set)
-        try:
-            for topic in topics:
-                scope.start(watch(topic), f"frontier of {topic.name}")
-            await moved.wait()
-        finally:
-            timer.cancel()
-            await scope.close()
+    async def _frontiers(self, names: list[str]) -> Mapping[str, TopicFrontier]:
+        told = await self._topics.ask(AskFrontier(names=names), TopicFrontier)
+        return {name: each.answer for name, each in told.items()}
 
     async def _offsets(self, body: bytes) -> bytes:
         action = decode(OffsetsAction, body, "the body of offsets")
-        answers = {}
-        for topic in chosen_topics(self._topics, action.topics, action.pattern):
-            log = log_of(topic)
-            offset = await offset_at(log, action.time_ms)
-            answers[topic.name] = TopicOffset(
-                id=topic_id(topic),
-                offset=offset,
-                earliest=log.first_offset,
-                frontier=log.durable_end,
+        names = self._topics.chosen(action.topics, action.pattern)
+        told = await self._topics.ask(AskOffsets(names=names, time_ms=action.time_ms), TopicOffset)
+        return msgspec.json.encode({"topics": {name: each.answer for name, each in told.items()}})
+
+    async def _locate(self, body: bytes) -> bytes:
+        action = decode(LocateAction, body, "the body of locate")
+        names = dict.fromkeys(
+            each for name in action.topics for each in self._topics.physical(name)
+        )
+        places = {name: self._topics.place_of(name) for name in names}
+        return encode(
+            LocateAnswer(
+                topics={
+                    name: TopicPlace(location=location, here=here)
+                    for name, (location, here) in places.items()
+                }
             )
-        return msgspec.json.encode({"topics": answers})
+        )
 
     # Properties.
 
     async def _set_property(self, body: bytes) -> bytes:
         action = decode(SetPropertyAction, body, "the body of property.set")
-        await self._registration.set_property(action.topic, action.name, action.value)
+        question = AskProperty(
+            names=self._topics.physical(action.topic), name=action.name, value=action.value
+        )
+        await carry_through(self._topics.ask(question, Kept))
         kept = {} if action.value is None else {action.topic: action.value}
         return encode(PropertyAnswer(topics=kept))
 
     async def _get_property(self, body: bytes) -> bytes:
         action = decode(GetPropertyAction, body, "the body of property.get")
+        chosen = set(self._topics.chosen((), action.pattern))
         found: dict[str, str] = {}
-        for topic in chosen_topics(self._topics, (), action.pattern):
-            value = topic.record.properties.get(action.name)
-            if value is not None:
-                base, _ = split_partition(topic.name) or (topic.name, 0)
+        for name, record in self._topics.known():
+            value = record.properties.get(action.name)
+            if value is not None and name in chosen:
+                base, _ = split_partition(name) or (name, 0)
                 found.setdefault(base, value)
         return encode(PropertyAnswer(topics=found))
+
+    # Cursors.
+
+    async def _cursor(self, verb: CursorVerb, body: bytes) -> bytes:
+        what = verb if verb == "seek" else f"cursor.{verb}"
+        action = decode(CursorAction, body, f"the body of {what}")
+        names = self._meant(action)
+        check_action(verb, action, names)
+        question = AskCursor(names=names, verb=verb, action=action)
+        if verb != "get" and self._topics.are_spread(names):
+            # So that what one broker refuses changes nothing at another.
+            rehearsal = msgspec.structs.replace(question, rehearse=True)
+            await self._topics.ask(rehearsal, CursorAnswer)
+        told = await carry_through(self._topics.ask(question, CursorAnswer))
+        answers = {name: each.answer for name, each in told.items()}
+        if [action.topic] == list(answers):
+            return encode(answers[names[0]])
+        return msgspec.json.encode({"subscription": action.subscription, "cursors": answers})
+
+    def _meant(self, action: CursorAction) -> list[str]:
+        given = [action.topic is not None, bool(action.topics), action.positions is not None]
+        if given.count(True) != 1:
+            raise InvalidRequest("give one of topic, topics and positions, to say where")
+        if action.positions is None:
+            names = action.topics if action.topic is None else [action.topic]
+            return self._topics.chosen(names, None)
+        if not action.positions:
+            raise InvalidRequest("positions name no topic")
+        return [self._alone(name) for name in action.positions]
+
+    def _alone(self, name: str) -> str:
+        """Return the name of a physical topic; refuse that of a base."""
+        if self._topics.physical(name) != [name]:
+            raise NotFound(f"topic {name} has partitions; name them one by one")
+        return name
 
     # Producers.
 
     async def _producer(self, body: bytes) -> bytes:
         action = decode(ProducerAction, body, "the body of producer")
-        topic = self._topics.get(action.topic)
-        last = await topic.last_batch(action.producer, action.session)
-        if last is None:
-            return encode(ProducerAnswer())
-        return encode(
-            ProducerAnswer(
-                first_sequence=last.stamp.first_sequence,
-                last_sequence=last.stamp.last_sequence,
-                digest=last.stamp.digest,
-                offset=last.base,
-                rows=last.count,
-            )
-        )
+        question = AskProducer(names=[self._alone(action.topic)], action=action)
+        told = await self._topics.ask(question, ProducerAnswer)
+        return encode(told[action.topic].answer)
 
+    # Segments.
 
-def _has_more(topic: Topic, after: Mapping[str, int]) -> bool:
-    return topic.frontier.value > after.get(topic.name, 0)
+    async def _list_segments(self, body: bytes) -> bytes:
+        action = decode(ListSegmentsAction, body, "the body of segments.list")
+        names = self._topics.chosen([action.topic], None)
+        # The oldest are enough: whoever joins them lists again.
+        most = max(SEGMENTS_MAX // len(names), 2)
+        told = await self._topics.ask(AskSegments(names=names, most=most), ListedTopic)
+        found = {name: each.answer for name, each in told.items()}
+        return encode(ListSegmentsAnswer(store=self._store, topics=found))
+
+    async def _join_segments(self, body: bytes) -> bytes:
+        action = decode(JoinSegmentsAction, body, "the body of segments.join")
+        question = AskJoin(names=[self._alone(action.topic)], action=action)
+        told = await self._topics.ask(question, JoinSegmentsAnswer)
+        return encode(told[action.topic].answer)

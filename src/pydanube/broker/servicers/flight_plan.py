@@ -84,12 +84,11 @@ def check_range(topic: Topic, start: int, end: int) -> tuple[Offset, Offset]:
 
 async def planned_range(
     topic: Topic, bounds: Bounds, command: PlanCommand, *, several: bool
-) -> tuple[Offset, Offset] | None:
-    """Return what a command wants of one topic; None if it leaves the topic out."""
+) -> tuple[Offset, Offset]:
+    """Return what a command wants of one topic that it does not leave out."""
     log = log_of(topic)
     if command.ranges is not None:
-        wanted = command.ranges.get(topic.name)
-        return None if wanted is None else check_range(topic, *wanted)
+        return check_range(topic, *command.ranges[topic.name])
     if several and (isinstance(command.from_, int) or isinstance(command.to, int)):
         raise InvalidRequest(
             f"{command.topic or command.pattern} has partitions or stands for several topics, and "

@@ -3,26 +3,24 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import pairwise
 
+from msgspec import structs
+
 from pydanube.broker.servicers.flight_plan import (
     PlannedPiece,
-    bounds_of,
     check_command,
     check_id,
     check_range,
     log_of,
-    mean_row_bytes,
-    plan_pieces,
-    planned_range,
     position_of,
-    segments_of,
-    topic_id,
 )
-from pydanube.broker.servicers.flight_topics import chosen_topics, physical_topics
+from pydanube.broker.servicers.flight_questions import AskExtent, AskPlan, Extent, PlannedTopic
+from pydanube.broker.servicers.flight_topics import FlightTopics, Told
 from pydanube.broker.servicers.pieces import read_pieces
 from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.ids import Offset
 from pydanube.model.names import split_partition
 from pydanube.storage.topic_log import Piece
+from pydanube.topics.catalog import TopicRecord
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.topic import Topic
 from pydanube.wire.calls import Body, Call
@@ -59,6 +57,7 @@ from pydanube.wire.flight.status import refusals
 GROUP_BYTES_MAX = 1024 * 1024
 """About what is sent at once; more is read when the caller has taken it."""
 _INFOS_AT_ONCE = 64
+_BASES_AT_ONCE = 1_024
 
 Groups = AsyncIterator[Sequence[Body]]
 
@@ -66,11 +65,13 @@ Groups = AsyncIterator[Sequence[Body]]
 class FlightReading:
     """Serves ListFlights, GetFlightInfo, GetSchema and DoGet. A caller that reads slowly costs
     one group of messages.
+
+    What is listed and planned is that of all brokers; what DoGet reads, of this one.
     """
 
-    def __init__(self, topics: TopicManager, location: str, store: str) -> None:
+    def __init__(self, served: TopicManager, topics: FlightTopics, store: str) -> None:
+        self._served = served
         self._topics = topics
-        self._location = location
         self._store = store
 
     async def list_flights(self, data: bytes, call: Call) -> Groups:
@@ -80,34 +81,48 @@ class FlightReading:
                 prefix = read_criteria(data).decode()
             except UnicodeDecodeError:
                 raise InvalidRequest("the criteria are not the beginning of a name") from None
-            names = {_base_of(topic.name) for topic in self._topics}
-            return self._infos(sorted(name for name in names if name.startswith(prefix)))
+            parts: dict[str, list[tuple[str, TopicRecord]]] = {}
+            for name, record in self._topics.known():
+                base = _base_of(name)
+                if base.startswith(prefix):
+                    parts.setdefault(base, []).append((name, record))
+            return self._infos(sorted(parts.items()))
 
-    async def _infos(self, names: Sequence[str]) -> Groups:
-        for first in range(0, len(names), _INFOS_AT_ONCE):
-            yield [
-                write_flight_info(info)
-                for name in names[first : first + _INFOS_AT_ONCE]
-                if (info := self._whole(name)) is not None
-            ]
+    async def _infos(self, bases: Sequence[tuple[str, list[tuple[str, TopicRecord]]]]) -> Groups:
+        with refusals():
+            for first in range(0, len(bases), _BASES_AT_ONCE):
+                some = bases[first : first + _BASES_AT_ONCE]
+                names = [name for _, parts in some for name, _ in parts]
+                extents = await self._topics.ask_once(AskExtent(names=names), Extent)
+                infos = [self._whole(base, parts, extents) for base, parts in some]
+                for at in range(0, len(infos), _INFOS_AT_ONCE):
+                    yield [write_flight_info(info) for info in infos[at : at + _INFOS_AT_ONCE]]
 
-    def _whole(self, name: str) -> FlightInfo | None:
-        """Describe all of a topic, one endpoint per partition; None if it has just gone."""
-        topics = [self._topics.get(each) for each in self._topics.partitions(name)]
-        if not topics:
-            return None
-        wholes = [
-            (topic, PlannedPiece(topic.log.first_offset, topic.log.durable_end, -1))
-            for topic in topics
-            if topic.log is not None
-        ]
-        rows = sum(whole.rows for _, whole in wholes) if wholes else -1
+    def _whole(
+        self,
+        base: str,
+        parts: Sequence[tuple[str, TopicRecord]],
+        extents: Mapping[str, Told[Extent]],
+    ) -> FlightInfo:
+        """Describe all of a topic, one endpoint per partition that is served at the moment."""
+        names = sorted((name for name, _ in parts), key=_by_number)
+        reliable = all(record.strategy == "Reliable" for _, record in parts)
+        endpoints: list[Endpoint] = []
+        rows = 0
+        for name in names if reliable else ():
+            told = extents.get(name)
+            if told is None or told.answer.first is None or told.answer.end is None:
+                rows = -1
+                continue
+            whole = PlannedPiece(told.answer.first, told.answer.end, -1)
+            endpoints.append(_endpoint(name, told.answer.id, whole, told.location))
+            rows += whole.rows if rows >= 0 else 0
         return FlightInfo(
             schema=SCHEMA_MESSAGE,
-            descriptor=Descriptor(PATH, path=(name,)),
-            endpoints=[self._endpoint(topic, whole) for topic, whole in wholes],
-            total_records=rows,
-            app_metadata=self._notes(name, topics),
+            descriptor=Descriptor(PATH, path=(base,)),
+            endpoints=endpoints,
+            total_records=rows if reliable else -1,
+            app_metadata=encode(self._notes(base, names, reliable=reliable)),
         )
 
     async def get_flight_info(self, data: bytes, call: Call) -> bytes:
@@ -116,39 +131,47 @@ class FlightReading:
             descriptor = read_descriptor(data)
             command = command_of(PlanCommand, descriptor, "plan a read")
             names = [] if command.topic is None else [command.topic]
-            topics = chosen_topics(self._topics, names, command.pattern)
-            return write_flight_info(await self._plan(descriptor, command, topics))
+            chosen = self._topics.chosen(names, command.pattern)
+            return write_flight_info(await self._plan(descriptor, command, chosen))
 
     async def _plan(
-        self, descriptor: Descriptor, command: PlanCommand, topics: list[Topic]
+        self, descriptor: Descriptor, command: PlanCommand, names: list[str]
     ) -> FlightInfo:
-        names = [topic.name for topic in topics]
         check_command(command, names)
         several = names != [command.topic]
-        # All at one moment, before anything is waited for.
-        bounds = [bounds_of(log_of(topic)) for topic in topics]
-        planned: dict[str, tuple[int, int]] = {}
-        endpoints: list[Endpoint] = []
-        rows = size = 0
-        for topic, bound in zip(topics, bounds, strict=True):
-            wanted = await planned_range(topic, bound, command, several=several)
-            if wanted is None:
-                continue
-            planned[topic.name] = wanted
-            log = log_of(topic)
-            row_bytes = await mean_row_bytes(log)
-            pieces = plan_pieces(*wanted, row_bytes, command.piece_bytes, segments_of(log))
-            endpoints += [self._endpoint(topic, piece) for piece in pieces]
-            rows += sum(piece.rows for piece in pieces)
-            size += sum(piece.bytes for piece in pieces)
+        wanted = [name for name in names if command.ranges is None or name in command.ranges]
+        question = AskPlan(names=wanted, command=command, several=several)
+        planned = await self._topics.ask(question, PlannedTopic)
+        pieces = [piece for told in planned.values() for piece in told.answer.pieces]
+        notes = self._notes(command.topic or command.pattern or "", names, reliable=True)
         return FlightInfo(
             schema=SCHEMA_MESSAGE,
             descriptor=descriptor,
-            endpoints=endpoints,
-            total_records=rows,
-            total_bytes=size,
+            endpoints=[
+                _endpoint(name, told.answer.id, piece, told.location)
+                for name, told in planned.items()
+                for piece in told.answer.pieces
+            ],
+            total_records=sum(piece.rows for piece in pieces),
+            total_bytes=sum(piece.bytes for piece in pieces),
             ordered=not several,
-            app_metadata=self._notes(command.topic or command.pattern or "", topics, planned),
+            app_metadata=encode(
+                structs.replace(
+                    notes,
+                    ids={name: told.answer.id for name, told in planned.items()},
+                    ranges={
+                        name: (told.answer.start, told.answer.end) for name, told in planned.items()
+                    },
+                )
+            ),
+        )
+
+    def _notes(self, name: str, partitions: list[str], *, reliable: bool) -> TopicNotes:
+        return TopicNotes(
+            topic=name,
+            dispatch="reliable" if reliable else "non_reliable",
+            partitions=partitions,
+            store=self._store,
         )
 
     async def get_schema(self, data: bytes, call: Call) -> bytes:
@@ -156,14 +179,14 @@ class FlightReading:
         with refusals():
             command = command_of(PlanCommand, read_descriptor(data), "get a schema")
             if command.topic is not None:
-                physical_topics(self._topics, command.topic)
+                self._topics.physical(command.topic)
             return write_schema_result(SCHEMA_MESSAGE)
 
     async def do_get(self, data: bytes, call: Call) -> Groups:
         """Read a range of a topic, without a subscription."""
         with refusals():
             ticket = ticket_of(read_ticket(data))
-            topic = self._topics.get(ticket.topic)
+            topic = self._served.get(ticket.topic)
             check_id(topic, ticket.id)
             log = log_of(topic)
             start, end = check_range(
@@ -193,38 +216,18 @@ class FlightReading:
             if group:
                 yield group
 
-    def _notes(
-        self,
-        name: str,
-        topics: Sequence[Topic],
-        planned: Mapping[str, tuple[int, int]] | None = None,
-    ) -> bytes:
-        ranges = dict(planned or {})
-        reliable = all(topic.is_reliable for topic in topics)
-        return encode(
-            TopicNotes(
-                topic=name,
-                dispatch="reliable" if reliable else "non_reliable",
-                partitions=[topic.name for topic in topics],
-                ids={topic.name: topic_id(topic) for topic in topics if topic.name in ranges},
-                ranges=ranges,
-                store=self._store,
-            )
-        )
 
-    def _endpoint(self, topic: Topic, piece: PlannedPiece) -> Endpoint:
-        notes = PieceNotes(
-            topic=topic.name,
-            from_=piece.start,
-            to=piece.end,
-            rows=piece.rows,
-            bytes=piece.bytes,
-            segment=piece.segment,
-        )
-        ticket = Ticket(topic=topic.name, id=topic_id(topic), from_=piece.start, to=piece.end)
-        return Endpoint(
-            ticket=encode(ticket), locations=[self._location], app_metadata=encode(notes)
-        )
+def _endpoint(topic: str, topic_id: str, piece: PlannedPiece, location: str) -> Endpoint:
+    notes = PieceNotes(
+        topic=topic,
+        from_=piece.start,
+        to=piece.end,
+        rows=piece.rows,
+        bytes=piece.bytes,
+        segment=piece.segment,
+    )
+    ticket = Ticket(topic=topic, id=topic_id, from_=piece.start, to=piece.end)
+    return Endpoint(ticket=encode(ticket), locations=[location], app_metadata=encode(notes))
 
 
 def small_enough(piece: Piece) -> list[Piece]:
@@ -240,3 +243,7 @@ def small_enough(piece: Piece) -> list[Piece]:
 def _base_of(name: str) -> str:
     split = split_partition(name)
     return name if split is None else split[0]
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    return split_partition(name) or (name, 0)

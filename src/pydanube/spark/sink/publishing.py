@@ -122,7 +122,7 @@ class TopicPublisher:
             return
         except DanubeError as error:
             self._attempts.failed(error)
-            self._brokers.leave()
+            self._brokers.leave(self._command.topic)
             self._reopen()
             return
         chunk = self._unanswered.popleft()
@@ -174,7 +174,9 @@ class TopicPublisher:
         self._put = None
         while self._put is None:
             try:
-                self._put = self._brokers.once(lambda broker: broker.put(self._command, SCHEMA))
+                self._put = self._brokers.once(
+                    lambda broker: broker.put(self._command, SCHEMA), self._command.topic
+                )
             except DanubeError as error:
                 self._attempts.failed(error)
         put = self._put

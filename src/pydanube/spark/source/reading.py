@@ -143,7 +143,8 @@ class PieceReader:
             to=end,
             missing="skip" if lenient else "refuse",
         )
-        for first, batch in self._brokers.stream(lambda broker: broker.get(ticket)):
+        stream = self._brokers.stream(lambda broker: broker.get(ticket), ticket.topic)
+        for first, batch in stream:
             if first != self._at and not (lenient and first > self._at):
                 raise Corruption(
                     f"topic {self._piece.topic}: offset {first} came where {self._at} was due"

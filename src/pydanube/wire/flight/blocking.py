@@ -42,7 +42,13 @@ from pydanube.wire.flight.descriptors import (
 )
 
 _KEEPALIVE_MS = 20_000
-_SCHEMES = {"http": "grpc", "https": "grpc+tls", "grpc": "grpc", "grpc+tls": "grpc+tls"}
+_SCHEMES = {
+    "http": "grpc",
+    "https": "grpc+tls",
+    "grpc": "grpc",
+    "grpc+tcp": "grpc",
+    "grpc+tls": "grpc+tls",
+}
 
 _SAID = re.compile(
     r"(?:Flight|gRPC) (?:returned )?(?P<kind>[a-z -]+?)(?: error| call), with message: "

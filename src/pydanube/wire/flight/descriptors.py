@@ -201,6 +201,28 @@ class TopicOffset(Struct, frozen=True, kw_only=True):
     frontier: int
 
 
+class LocateAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `locate`."""
+
+    topics: TopicNames
+    """Topics, or bases of partitioned topics."""
+
+
+class TopicPlace(Struct, frozen=True, kw_only=True):
+    """One topic of the answer."""
+
+    location: str | None
+    """Of the broker that serves it; None while none does."""
+    here: bool
+    """Whether that is the broker that was asked."""
+
+
+class LocateAnswer(Struct, frozen=True, kw_only=True):
+    """What `locate` answers, by topic or partition."""
+
+    topics: dict[str, TopicPlace]
+
+
 class CursorAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `cursor.create`, `.lease`, `.advance`, `.get`, and of `seek`.
 

@@ -23,6 +23,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
     {
         "frontier": "Where topics begin and end; waits for more if asked to.",
         "offsets": "The first offsets of a time, of one topic or many.",
+        "locate": "Where topics are served: where to send DoGet, DoPut and DoExchange.",
         "cursor.create": "Create a named cursor on topics: a subscription without consumers.",
         "cursor.lease": "Take a cursor over, or renew its lease.",
         "cursor.advance": "Move a cursor forward, durably.",
