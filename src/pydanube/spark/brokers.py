@@ -16,6 +16,7 @@ GIVE_UP_SECONDS = 120.0
 FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 5.0
 _SERVING_MAX = 10_000
+_URLS_MAX = 64
 
 _Result = TypeVar("_Result")
 
@@ -68,6 +69,8 @@ class Brokers:
         self._patience = patience or Patience()
         self._clock = SystemClock()
         self._connection: BlockingFlight | None = None
+        self._urls = list(access.urls)
+        """Those that were given, then those that were heard of."""
         self._number = 0
         self._serving: dict[str, BlockingFlight] = {}
         """By topic or partition, the broker it was at when it was last looked up."""
@@ -119,7 +122,7 @@ class Brokers:
     def connection(self) -> BlockingFlight:
         """Return a connection to any broker; nothing is sent yet."""
         if self._connection is None:
-            self._connection = self._connect(self._access.urls[self._number])
+            self._connection = self._connect(self._urls[self._number])
         return self._connection
 
     def leave(self, topic: str | None = None) -> None:
@@ -127,7 +130,7 @@ class Brokers:
         if topic is None:
             # Streams may still run on the connection; it ends when the last of them is forgotten.
             self._connection = None
-            self._number = (self._number + 1) % len(self._access.urls)
+            self._number = (self._number + 1) % len(self._urls)
             return
         left = self._serving.pop(topic, None)
         self._others = {
@@ -163,6 +166,8 @@ class Brokers:
         broker = self._others.get(location)
         if broker is None:
             broker = self._others[location] = self._connect(location)
+            if location not in self._urls and len(self._urls) < _URLS_MAX:
+                self._urls.append(location)
         return broker
 
     def _connect(self, url: str) -> BlockingFlight:
