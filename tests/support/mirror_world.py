@@ -64,6 +64,8 @@ class Faults:
     move: int = 4
     quiet: int = 3
     slow_disk: int = 2
+    wish: int = 0
+    """For another number of copies, while the topic is in use."""
 
 
 @dataclass
@@ -80,6 +82,7 @@ class _Sets(ReplicaSets):
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._world = node.world
+        self._clock = node.clock
 
     @override
     def address_of(self, broker: BrokerId) -> str | None:
@@ -92,7 +95,11 @@ class _Sets(ReplicaSets):
 
     @override
     def wanted(self, topic: str) -> int:
-        return self._world.plan.replicas
+        return self._world.wanted
+
+    @override
+    def wanted_by(self, own: int | None, policy: int | None) -> int:
+        return self._world.wanted
 
     @override
     def candidates(self, topic: str, excluded: Sequence[BrokerId]) -> Sequence[BrokerId]:
@@ -108,8 +115,9 @@ class _Sets(ReplicaSets):
         await asyncio.sleep(self._world.random.uniform(0.001, self._world.record_seconds))
         if self._world.is_troubled and self._world.random.below(10) == 0:
             raise Unavailable("the metadata has no leader")
-        if self._node.clock.alive:
-            await self._put(topic, epoch, members)
+        if not self._clock.alive:
+            raise Unavailable("the machine is dead")
+        await self._put(topic, epoch, members)
         if self._world.is_troubled and self._world.random.below(10) == 0:
             raise Unavailable("the answer was lost")
 
@@ -137,7 +145,8 @@ class _Opened:
 class Serving:
     epoch: int
     log: TopicLog
-    replicated: ReplicatedTopic
+    replicated: ReplicatedTopic | None
+    """None while nobody shall have a copy."""
 
 
 class Node:
@@ -230,7 +239,7 @@ class Node:
             if each.storage is not None and each is not self
         ]
         self.world.shuffle(others)
-        return (self.broker, *others[: self.world.plan.replicas - 1])
+        return (self.broker, *others[: self.world.wanted - 1])
 
     async def _reconcile(self) -> None:
         """Serve what the metadata says, as soon as it is known here."""
@@ -241,15 +250,31 @@ class Node:
                 serving = self.serving.get(topic)
                 if serving is not None and serving.epoch != epoch:
                     await self._let_go(topic)
+                elif serving is not None and serving.replicated is None:
+                    await self._begin_copies(topic, serving)
                 elif serving is None and epoch and topic not in self.opening:
                     self.opening.add(topic)
                     self._tasks.start(self._open(topic, epoch), f"open {topic}")
             await self.clock.sleep(self.world.random.uniform(0.01, self.world.plan.news_seconds))
 
+    async def _begin_copies(self, topic: str, serving: Serving) -> None:
+        if self.world.wanted == 1:
+            return
+        opened = _Opened(topic, self.world.records[topic], serving.log)
+        try:
+            replicated = await self._opener.begin_copies(opened, serving.epoch)  # type: ignore[arg-type]
+        except DanubeError as error:
+            self.world.last_refusal = str(error)
+            return
+        self.world.counts["grew in use" if replicated is not None else "opened to grow"] += 1
+        assert isinstance(replicated, ReplicatedTopic | None)
+        serving.replicated = replicated
+
     async def _let_go(self, topic: str) -> None:
         assert self.storage is not None
         serving = self.serving.pop(topic)
-        await serving.replicated.close()
+        if serving.replicated is not None:
+            await serving.replicated.close()
         self.storage.let_go(serving.log.topic_id, forget=False)
 
     async def _open(self, topic: str, epoch: int) -> None:
@@ -260,13 +285,14 @@ class Node:
             if not await self._opener.prepare(topic, record, epoch):
                 return
             log = self.storage.topic(record.id, topic, epoch=epoch)
+            self.storage.belongs(SubscriptionId(record.id), record.id)
             try:
                 replicated = await self._opener.replicate(_Opened(topic, record, log), epoch)  # type: ignore[arg-type]
             except BaseException:
                 if self.storage is not None:
                     self.storage.let_go(record.id, forget=False)
                 raise
-            assert isinstance(replicated, ReplicatedTopic)
+            assert isinstance(replicated, ReplicatedTopic | None)
             self.serving[topic] = Serving(epoch, log, replicated)
             self.world.counts["opened"] += 1
         except DanubeError as error:
@@ -293,6 +319,7 @@ class MirrorWorld:
     def __init__(self, seed: int | str, plan: Plan | None = None) -> None:
         self.seed = seed
         self.plan = plan or Plan()
+        self.wanted = self.plan.replicas
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
         self.unexpected: list[BaseException] = []
@@ -422,6 +449,7 @@ class MirrorWorld:
             + [self._move] * faults.move
             + [self._quiet] * faults.quiet
             + [self._slow_disk] * faults.slow_disk
+            + [self._wish] * faults.wish
         )
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end:
@@ -476,14 +504,17 @@ class MirrorWorld:
                 serving = owner.serving.get(topic) if owner is not None else None
                 if serving is None or serving.epoch != replicas.epoch:
                     break
-                if broker != replicas.members[0] and broker in serving.replicated.state.behind:
+                copies = serving.replicated
+                if copies is None or broker == replicas.members[0]:
+                    continue
+                if broker in copies.state.behind:
                     break
             else:
                 self._wiped.discard(broker)
 
     def _is_changing(self) -> bool:
         return any(
-            serving.replicated.is_changing
+            serving.replicated is not None and serving.replicated.is_changing
             for node in self.nodes.values()
             for serving in node.serving.values()
         ) or any(node.opening for node in self.nodes.values())
@@ -504,6 +535,9 @@ class MirrorWorld:
 
     async def _move(self) -> None:
         await self._assign(TOPICS[self.random.below(len(TOPICS))], self._some_node())
+
+    async def _wish(self) -> None:
+        self.wanted = 1 + self.random.below(3)
 
     async def _slow_disk(self) -> None:
         node = self._some_node()
@@ -559,12 +593,13 @@ class MirrorWorld:
         if serving is None or owner is None:
             return False
         entry = self.store.get(keys.assignment(owner.broker, topic))
-        state = serving.replicated.state
+        copies, recorded = serving.replicated, self._replicas(topic)
         return (
             entry is not None
             and entry.revision == serving.epoch
-            and len(state.members) == self.plan.replicas
-            and not state.behind
+            and recorded is not None
+            and len(recorded.members) == self.wanted
+            and (copies is None or not copies.state.behind)
         )
 
     async def _audit(self, topic: str) -> None:

@@ -57,6 +57,8 @@ class Opening:
         self._me = me
         self._mirrors = mirrors
         self._members_for = members_for
+        self._begun: dict[str, int] = {}
+        """By topic, the epoch that this process has begun and nobody has streamed."""
 
     async def prepare(self, topic: str, record: TopicRecord, epoch: int) -> bool:
         """Make a topic ready under an epoch; may be repeated after a failure or a crash.
@@ -64,6 +66,7 @@ class Opening:
         False if the epoch has been served before and may not be again: then this broker has given
         itself another one.
         """
+        self._begun.pop(topic, None)
         if record.strategy != "Reliable":
             return True
         replicas = self._replicas(topic)
@@ -77,6 +80,7 @@ class Opening:
         await self._take_cursors(topic, beginning)
         # Last: that the journal has this epoch says that everything else has been done.
         await self._storage.take_over(record.id, epoch, beginning.start, beginning.producers)
+        self._begun[topic] = epoch
         return True
 
     async def replicate(self, topic: Topic, epoch: int) -> Replicated | None:
@@ -90,6 +94,7 @@ class Opening:
             if replicas is None or replicas.epoch != epoch:
                 await self._record(topic.name, ReplicaSet(epoch=epoch, members=(self._me,)))
             return None
+        self._begun.pop(topic.name, None)
         try:
             return await self._mirrors.replicate(
                 topic.log,
@@ -97,12 +102,41 @@ class Opening:
                 epoch=epoch,
                 replicas=wanted,
                 members=members,
-                subscriptions=[each.id for _, each in self._catalog.subscriptions(topic.name)],
+                subscriptions=self._subscriptions(topic.name),
             )
         except Fenced:
             # If it is still this broker's, an earlier attempt has begun the epoch elsewhere.
             await self._renew(topic.name, epoch)
             raise
+
+    def lacks_copies(self, topic: Topic) -> bool:
+        """Tell whether a topic that nobody follows shall have copies by now."""
+        if topic.log is None or self._mirrors is None:
+            return False
+        # From memory: every topic is looked at, again and again.
+        return self._mirrors.wanted_by(topic.record.replicas, topic.policies.replicas) > 1
+
+    async def begin_copies(self, topic: Topic, epoch: int) -> Replicated | None:
+        """Let others follow a topic in use that nobody has followed so far.
+
+        None if a stream of this epoch may have been before: then this broker has given itself
+        another epoch, under which the topic is opened with its copies.
+        """
+        assert topic.log is not None
+        assert self._mirrors is not None
+        if self._begun.pop(topic.name, None) != epoch:
+            await self._renew(topic.name, epoch)
+            return None
+        return self._mirrors.replicate_alone(
+            topic.log,
+            topic=topic.name,
+            epoch=epoch,
+            replicas=self._wanted(topic.name),
+            subscriptions=self._subscriptions(topic.name),
+        )
+
+    def _subscriptions(self, topic: str) -> list[SubscriptionId]:
+        return [each.id for _, each in self._catalog.subscriptions(topic)]
 
     def _wanted(self, topic: str) -> int:
         return self._mirrors.wanted(topic) if self._mirrors is not None else 1
@@ -159,7 +193,7 @@ class Opening:
             set_epoch=replicas.epoch,
             members=replicas.members,
             new_epoch=epoch,
-            subscriptions=[each.id for _, each in self._catalog.subscriptions(topic)],
+            subscriptions=self._subscriptions(topic),
         )
         start = max(self._frontier(topic, record), tail.start)
         end = await self._storage.export_tail(record.id, topic, epoch, start, tail.batches(start))

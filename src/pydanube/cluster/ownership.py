@@ -188,6 +188,10 @@ class Ownership(Placement):
             marked = self._directory.view.markers.get(name)
             if marked is not None and not marked.marker.ready:
                 self._begin(name, self._heed(name, marked.marker))
+                continue
+            served = self._served[name]
+            if served.replicated is None and self._opening.lacks_copies(served.topic):
+                self._begin(name, self._begin_copies(name, served))
 
     def _wanted(self) -> dict[str, int]:
         if not self._membership.is_certain:
@@ -258,6 +262,14 @@ class Ownership(Placement):
         self._served[name] = _Served(topic, epoch, replicated)
         self._count("assign")
         _log.info("topic opened", topic=name, epoch=epoch)
+
+    async def _begin_copies(self, name: str, served: _Served) -> None:
+        """Let others follow a topic that shall have copies since somebody said so."""
+        if self._served.get(name) is not served:
+            return
+        replicated = await self._opening.begin_copies(served.topic, served.epoch)
+        if replicated is not None:
+            self._served[name] = _Served(served.topic, served.epoch, replicated)
 
     async def _let_go(self, name: str, served: _Served) -> None:
         """Stop serving what is not this broker's any more, or may not be."""

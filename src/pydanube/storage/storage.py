@@ -12,7 +12,7 @@ from pydanube.observability.counts import JournalMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import AppendFile, FileLock, Files
 from pydanube.runtime.tasks import TaskScope, call_soon
-from pydanube.storage.config import MIB, StorageConfig
+from pydanube.storage.config import MIB, LocalRetention, StorageConfig
 from pydanube.storage.journal.contents import JournalFile, TopicIndex
 from pydanube.storage.journal.housekeeping import Housekeeping
 from pydanube.storage.journal.producers import LastBatch, encode_producers
@@ -111,7 +111,6 @@ class Storage:
         self._clock = clock
         self._lock = lock
         self._contents = recovered.contents
-        retention = config.local_retention
         self._housekeeping = Housekeeping(
             files,
             clock,
@@ -119,26 +118,17 @@ class Storage:
             directory,
             recovered.files,
             recovered.contents,
-            Keeping(
-                time_ms=retention.time_minutes * _MINUTE_MS, total_bytes=retention.size_mb * MIB
-            ),
+            _keeping(config.local_retention),
             metrics,
         )
         self._reader = JournalReader(files, directory, recovered.files)
-        rotation = config.wal.rotation
-        self._writer = JournalWriter(
+        self._writer = self._open_writer(
             files,
-            clock,
+            config,
             directory,
             header=header,
-            contents=recovered.contents,
-            journal_files=recovered.files,
+            recovered=recovered,
             handle=handle,
-            file_bytes_max=rotation.max_bytes,
-            file_ms_max=None if rotation.max_hours is None else rotation.max_hours * _HOUR_MS,
-            unsynced_bytes_max=config.unsynced_bytes_max,
-            on_rotated=self._rotated,
-            on_failure=self._failed,
             metrics=metrics,
         )
         self._cache = TailCache(config.tail_cache_bytes_max)
@@ -156,17 +146,51 @@ class Storage:
         self._tier: SegmentTier | None = None
         self._space: JournalSpace | None = None
         if place is not None:
-            self._space = JournalSpace(
-                self._housekeeping, retention.size_mb * MIB, rotation.max_bytes
-            )
-            self._tier = SegmentTier(
-                place,
-                config,
-                clock,
-                short_of_space=lambda: self._space is not None and self._space.is_short,
-                on_failure=tasks.report,
-                after_round=self._housekeeping.look_around,
-            )
+            self._add_segments(place, config, tasks)
+
+    def _open_writer(
+        self,
+        files: Files,
+        config: StorageConfig,
+        directory: str,
+        *,
+        header: FileHeader,
+        recovered: Recovered,
+        handle: AppendFile,
+        metrics: JournalMetrics,
+    ) -> JournalWriter:
+        rotation = config.wal.rotation
+        return JournalWriter(
+            files,
+            self._clock,
+            directory,
+            header=header,
+            contents=recovered.contents,
+            journal_files=recovered.files,
+            handle=handle,
+            file_bytes_max=rotation.max_bytes,
+            file_ms_max=None if rotation.max_hours is None else rotation.max_hours * _HOUR_MS,
+            unsynced_bytes_max=config.unsynced_bytes_max,
+            on_rotated=self._rotated,
+            on_failure=self._failed,
+            metrics=metrics,
+        )
+
+    def _add_segments(self, place: SegmentPlace, config: StorageConfig, tasks: TaskScope) -> None:
+        """Let the journal be exported, and refuse messages while it cannot be and is full."""
+        space = self._space = JournalSpace(
+            self._housekeeping,
+            config.local_retention.size_mb * MIB,
+            config.wal.rotation.max_bytes,
+        )
+        self._tier = SegmentTier(
+            place,
+            config,
+            self._clock,
+            short_of_space=lambda: space.is_short,
+            on_failure=tasks.report,
+            after_round=self._housekeeping.look_around,
+        )
 
     @classmethod
     async def open(
@@ -551,7 +575,10 @@ class Storage:
     def _queue_progress(self, subscription_id: SubscriptionId, entry: _ProgressEntry) -> bool:
         topic_id = self._topic_of.get(subscription_id)
         stream = self._streams.get(topic_id) if topic_id is not None else None
+        log = self._topics.get(topic_id) if topic_id is not None else None
         try:
+            if log is not None and log.fenced is not None:
+                raise log.fenced
             if stream is not None and stream.failure is not None:
                 raise stream.failure
             self._writer.queue(entry, reserve_bytes=_PROGRESS_RESERVE_BYTES)
@@ -591,6 +618,10 @@ class Storage:
     def _failed(self, error: DanubeError) -> None:
         if self.on_failure is not None:
             self.on_failure(error)
+
+
+def _keeping(retention: LocalRetention) -> Keeping:
+    return Keeping(time_ms=retention.time_minutes * _MINUTE_MS, total_bytes=retention.size_mb * MIB)
 
 
 def _new_header(directory: str, identity: str, now_ms: int) -> FileHeader:

@@ -420,6 +420,11 @@ class TopicLog:
         self._failure = self._failure or error
         self.settle()
 
+    @property
+    def fenced(self) -> DanubeError | None:
+        """Why nothing more is taken, if so; the same holds for what subscriptions settle."""
+        return self._fenced
+
     def snapshot(self) -> Snapshot:
         """Return where the topic ends and who wrote to it last, also what is not durable yet."""
         latest = {**self._index.producers}

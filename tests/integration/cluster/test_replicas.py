@@ -48,6 +48,32 @@ async def test_a_topic_gets_as_many_copies_as_it_is_told_to_have(cluster: Broker
         assert (await producer.send(b"2")).offset == 2
 
 
+@pytest.mark.parametrize("etcd_url", ["raft"], indirect=True)
+async def test_a_topic_in_use_gets_its_first_copies_and_survives_its_owner(
+    cluster: BrokerCluster,
+) -> None:
+    admin = cluster.client(cluster.brokers[0])
+    await admin.call(services.SET_REPLICAS, own.SetReplicasRequest(namespace="default", replicas=1))
+    urls = ",".join(broker.url for broker in cluster.brokers)
+    async with connect(urls) as client, client.producer(TOPIC) as producer:
+        await producer.send(b"0")
+        owner = await cluster.owned(TOPIC)
+        assert members(cluster) == (owner.id,)
+        epoch = owner.clustering.directory.view.owners[TOPIC].epoch
+        await admin.call(
+            services.SET_REPLICAS, own.SetReplicasRequest(namespace="default", replicas=2)
+        )
+        for number in range(1, 20):
+            assert (await producer.send(b"%d" % number)).offset == number
+        await cluster.until(lambda: len(members(cluster)) == 2)
+        assert owner.clustering.directory.view.owners[TOPIC].epoch == epoch
+        await owner.vanish()
+        shutil.rmtree(owner.directory)
+        assert (await producer.send(b"20")).offset == 20
+        table = await client.reader(TOPIC).to_arrow()
+    assert table["payload"].to_pylist() == [b"%d" % number for number in range(21)]
+
+
 async def test_an_owner_that_is_lost_with_its_disk_is_followed_by_a_mirror(
     cluster: BrokerCluster,
 ) -> None:

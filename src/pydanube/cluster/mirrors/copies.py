@@ -17,6 +17,10 @@ from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
 
 CATCH_UP_BYTES = 2 * 1024 * 1024
+FIRST_PAUSE_SECONDS = 0.1
+LAST_PAUSE_SECONDS = 5.0
+SETBACKS_EXCUSED = 1
+"""A mirror may have restarted or lost its copy since; it is brought up to date at once."""
 
 
 class Copy:
@@ -39,6 +43,8 @@ class Copy:
         """Answers to what was sent in an earlier one do not count."""
         self.moved_ms = clock.monotonic_ms()
         """When it last got further, or had everything."""
+        self.setbacks = 0
+        """How often it was brought up to date and lacked something again, with nothing between."""
         self.failure: DanubeError | None = None
         self.on_moved: Callable[[], None] | None = None
         self.closed = False
@@ -73,8 +79,11 @@ class Copy:
                 self.stream.fail(_fenced(self.topic, answer.epoch))
                 return True
             case Outcome.MISSING:
+                self.setbacks += 1
+                self.failure = _lost(self.topic, self.broker)
                 return False
             case Outcome.SYNCED:
+                self.setbacks = 0
                 self.moved()
                 if answer.sequence is not None:
                     self.stream.has(self.broker, answer.sequence)
@@ -85,9 +94,18 @@ class Copy:
                 assert_never(answer.outcome)
 
     def moved(self) -> None:
-        """Take in that it gets on."""
-        self.failure = None
-        self.moved_ms = self._clock.monotonic_ms()
+        """Take in that it gets on; one that always falls back does not."""
+        if self.setbacks <= SETBACKS_EXCUSED:
+            self.failure = None
+            self.moved_ms = self._clock.monotonic_ms()
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long to wait before it is brought up to date again."""
+        repeated = self.setbacks - SETBACKS_EXCUSED
+        if repeated <= 0:
+            return 0.0
+        return min(FIRST_PAUSE_SECONDS * 2.0 ** min(repeated - 1, 16), LAST_PAUSE_SECONDS)
 
     def stop_following(self) -> None:
         """Bring it up to date before anything else is sent."""
@@ -170,7 +188,7 @@ class Copy:
             case Outcome.FENCED:
                 raise _fenced(self.topic, answer.epoch)
             case Outcome.MISSING:
-                raise Unavailable(f"broker {self.broker} has lost its copy of {self.topic}")
+                raise _lost(self.topic, self.broker)
             case Outcome.SYNCED:
                 self.moved()
                 return answer.sequence
@@ -200,6 +218,10 @@ class Copy:
 
 def _as_sent(record: StoredRecord) -> Record:
     return Record(Kind.BATCH, 0, (record.payload,))
+
+
+def _lost(topic: str, broker: BrokerId) -> Unavailable:
+    return Unavailable(f"broker {broker} has lost its copy of {topic}")
 
 
 def _fenced(topic: str, epoch: int) -> Fenced:

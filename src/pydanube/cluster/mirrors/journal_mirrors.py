@@ -84,6 +84,10 @@ class JournalMirrors(Mirrors):
         return self._sets.wanted(topic)
 
     @override
+    def wanted_by(self, own: int | None, policy: int | None) -> int:
+        return self._sets.wanted_by(own, policy)
+
+    @override
     async def replicate(
         self,
         log: TopicLog,
@@ -94,12 +98,42 @@ class JournalMirrors(Mirrors):
         members: Sequence[BrokerId],
         subscriptions: Collection[SubscriptionId],
     ) -> ReplicatedTopic:
+        replicated = self._replicate(log, topic, epoch, replicas, subscriptions, ())
+        try:
+            await replicated.open(members)
+        except BaseException:
+            await replicated.close()
+            raise
+        return replicated
+
+    @override
+    def replicate_alone(
+        self,
+        log: TopicLog,
+        *,
+        topic: str,
+        epoch: int,
+        replicas: int,
+        subscriptions: Collection[SubscriptionId],
+    ) -> ReplicatedTopic:
+        return self._replicate(log, topic, epoch, replicas, subscriptions, (self._own,))
+
+    def _replicate(
+        self,
+        log: TopicLog,
+        topic: str,
+        epoch: int,
+        replicas: int,
+        subscriptions: Collection[SubscriptionId],
+        recorded: tuple[BrokerId, ...],
+    ) -> ReplicatedTopic:
         stream = TopicStream(
             log.topic_id,
             epoch,
             1 + self._randomness.below(_STREAM_IDS),
             self._own,
             self._waiting,
+            recorded,
         )
         replicated = ReplicatedTopic(
             topic,
@@ -115,11 +149,6 @@ class JournalMirrors(Mirrors):
         )
         self._topics[log.topic_id] = replicated
         self._storage.replicate(log.topic_id, stream, subscriptions)
-        try:
-            await replicated.open(members)
-        except BaseException:
-            await replicated.close()
-            raise
         return replicated
 
     @override

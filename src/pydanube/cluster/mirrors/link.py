@@ -119,6 +119,8 @@ class Link:
             self._wakeup.set()
 
     async def _bring_up(self, copy: Copy) -> None:
+        if copy.pause_seconds:
+            await self._clock.sleep(copy.pause_seconds)
         while not (copy.closed or self._closed or copy.is_live.is_set() or copy.stream.failure):
             try:
                 async with self._catch_ups:

@@ -26,6 +26,9 @@ class ReplicaSets(Protocol):
     def wanted(self, topic: str) -> int:
         """Return how many journals shall hold a topic's messages, the owner's included."""
 
+    def wanted_by(self, own: int | None, policy: int | None) -> int:
+        """Return how many that are by what is set for a topic, and for its namespace."""
+
     def candidates(self, topic: str, excluded: Collection[BrokerId]) -> Sequence[BrokerId]:
         """Return the brokers that could keep a copy of a topic, the best one first."""
 
@@ -98,6 +101,9 @@ class Mirrors(Protocol):
     def wanted(self, topic: str) -> int:
         """Return how many journals shall hold a topic's messages, the owner's included."""
 
+    def wanted_by(self, own: int | None, policy: int | None) -> int:
+        """Return how many that are by what is set for a topic, and for its namespace."""
+
     async def replicate(
         self,
         log: TopicLog,
@@ -115,6 +121,21 @@ class Mirrors(Protocol):
         journal gets itself a new epoch, recovers its own tail and takes over, as anybody would.
         `members` are those wanted, the owner first; who cannot be reached is replaced or left out.
         Nothing of the topic is acknowledged before this returns.
+        """
+
+    def replicate_alone(
+        self,
+        log: TopicLog,
+        *,
+        topic: str,
+        epoch: int,
+        replicas: int,
+        subscriptions: Collection[SubscriptionId],
+    ) -> Replicated:
+        """Do the same for a topic in use, of which the owner alone is recorded under this epoch.
+
+        It goes on acknowledging what is in the owner's journal, until mirrors have all of it and
+        are recorded; nobody may have streamed the epoch before.
         """
 
     async def recover_tail(

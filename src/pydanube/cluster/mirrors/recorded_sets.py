@@ -52,9 +52,13 @@ class RecordedSets(ReplicaSets):
         """Return what the topic says, else its namespace, else the configuration."""
         record = self._catalog.topic(topic)
         own = record.replicas if record is not None else None
-        if own is None:
-            own = self._catalog.topic_policies(topic, namespace_of(topic)).replicas
-        return min(own or self._replicas, self._replicas_max)
+        policies = self._catalog.topic_policies(topic, namespace_of(topic))
+        return self.wanted_by(own, policies.replicas)
+
+    @override
+    def wanted_by(self, own: int | None, policy: int | None) -> int:
+        chosen = policy if own is None else own
+        return min(chosen or self._replicas, self._replicas_max)
 
     @override
     def candidates(self, topic: str, excluded: Collection[BrokerId]) -> Sequence[BrokerId]:

@@ -30,14 +30,15 @@ class Replication:
     owner would ask.
     """
 
-    def __init__(self, own: BrokerId) -> None:
+    def __init__(self, own: BrokerId, recorded: tuple[BrokerId, ...] = ()) -> None:
+        assert not recorded or recorded == (own,), "whoever else is in a set has a stream already"
         self.own = own
         self.last = 0
         """Of the record that was added last."""
         self.own_synced = 0
         self.acknowledged = 0
         """Never goes back: others have been told."""
-        self.members: tuple[BrokerId, ...] = ()
+        self.members: tuple[BrokerId, ...] = recorded
         """As recorded, the owner first; empty while none is."""
         self.next_members: tuple[BrokerId, ...] | None = None
         """As it may be recorded at any moment."""

@@ -51,11 +51,12 @@ class TopicStream:
         stream: int,
         own: BrokerId,
         waiting: WaitingBytes,
+        recorded: tuple[BrokerId, ...] = (),
     ) -> None:
         self.topic_id = topic_id
         self.epoch = epoch
         self.stream = stream
-        self.replication = Replication(own)
+        self.replication = Replication(own, recorded)
         self.failure: DanubeError | None = None
         self.on_added: Callable[[], None] | None = None
         self.on_moved: Callable[[], None] | None = None
