@@ -259,6 +259,7 @@ class Broker:
                 topics_failing=lambda: len(storage.failing_exports()),
                 process=read_process,
                 cluster=clustering.reading if clustering is not None else None,
+                mirrors=clustering.mirror_reading if clustering is not None else None,
             )
         )
 
@@ -320,6 +321,7 @@ class Broker:
                     rebalance=rebalance_settings(config.load_manager),
                 ),
                 table=self._peer_table,
+                mirror_metrics=self._metrics.mirrors,
                 count_assignment=lambda action: self._metrics.assigned(
                     str(metadata.broker), action
                 ),

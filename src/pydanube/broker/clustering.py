@@ -26,6 +26,7 @@ from pydanube.metadata.store import MetadataStore
 from pydanube.metadata.transport import Connect
 from pydanube.model.ids import BrokerId
 from pydanube.model.policies import REPLICAS_MAX
+from pydanube.observability.counts import MirrorMetrics, MirrorReading
 from pydanube.observability.logging import get_logger
 from pydanube.observability.metrics import ClusterReading
 from pydanube.runtime.clock import Clock
@@ -70,6 +71,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     """What is served to other brokers."""
     count_assignment: Callable[[str], None]
     """Told `assign` for a topic that came, `unassign` for one that left."""
+    mirror_metrics: MirrorMetrics
 
 
 class Clustering:
@@ -167,6 +169,7 @@ class Clustering:
             randomness=given.randomness,
             tasks=given.tasks,
             settings=given.mirrors,
+            metrics=given.mirror_metrics,
         )
         self._mirrors.add_to(given.table)
         self._mirrors.start()
@@ -239,6 +242,11 @@ class Clustering:
             moves=balancing.moves,
             failed_moves=balancing.failures,
         )
+
+    def mirror_reading(self) -> MirrorReading:
+        """Return what metrics tell of the copies of this broker's topics."""
+        assert self._mirrors is not None, "nothing is measured before this broker has joined"
+        return self._mirrors.reading()
 
     async def _wait_until_relieved(self, seconds_max: float) -> None:
         """Stay until other brokers' topics have their copies elsewhere, so that none must wait."""

@@ -301,6 +301,57 @@ class SegmentMetrics:
         return self._list_ms, self.lists
 
 
+class MirrorReading(Struct, frozen=True, kw_only=True):
+    """What is true of the copies of this broker's topics now."""
+
+    lag_records: dict[str, int]
+    """By mirror, over all topics."""
+    waiting_records: int
+    waiting_bytes: int
+    backlog_bytes: int
+    short_topics: int
+
+
+class MirrorMetrics:
+    """Counts what happens to the copies of this broker's topics."""
+
+    def __init__(self) -> None:
+        self.lag_records: dict[Labels, int] = {}
+        self.waiting_records = 0
+        self.waiting_bytes = 0
+        self.backlog_bytes = 0
+        self.short_topics = 0
+        self.set_changes: dict[Labels, int] = {}
+        self.catch_ups: dict[Labels, int] = {}
+        self.catch_up_bytes: dict[Labels, int] = {}
+        self.setbacks: dict[Labels, int] = {}
+
+    def set_changed(self, before: int, after: int) -> None:
+        """Count a set of so many members that took the place of another."""
+        what = "replaced" if after == before else "grown" if after > before else "shrunk"
+        count_up(self.set_changes, (what,), 1)
+
+    def caught_up(self, mirror: int) -> None:
+        """Count a copy that was brought up to date from the journal."""
+        count_up(self.catch_ups, (str(mirror),), 1)
+
+    def caught_up_bytes(self, mirror: int, byte_count: int) -> None:
+        """Count what was sent from the journal for that."""
+        count_up(self.catch_up_bytes, (str(mirror),), byte_count)
+
+    def fell_back(self, mirror: int) -> None:
+        """Count a copy that lacked something though it followed."""
+        count_up(self.setbacks, (str(mirror),), 1)
+
+    def read(self, reading: MirrorReading) -> None:
+        """Take over what is true now."""
+        self.lag_records = {(mirror,): lag for mirror, lag in reading.lag_records.items()}
+        self.waiting_records = reading.waiting_records
+        self.waiting_bytes = reading.waiting_bytes
+        self.backlog_bytes = reading.backlog_bytes
+        self.short_topics = reading.short_topics
+
+
 class RpcMetrics:
     """Counts the calls of one method."""
 

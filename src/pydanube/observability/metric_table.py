@@ -320,6 +320,59 @@ SEGMENT_METRICS: Mapping[str, Metric] = {
     ),
 }
 
+MIRROR_METRICS: Mapping[str, Metric] = {
+    "lag_records": _store(
+        "mirror_lag_records",
+        "gauge",
+        "Journal records of topics served here that a mirror, named by its broker's number, does "
+        "not have yet. PyDanube's own.",
+        "mirror",
+    ),
+    "waiting_records": _store(
+        "mirror_waiting_records",
+        "gauge",
+        "Batches and acks that wait for a majority of journals. PyDanube's own.",
+    ),
+    "waiting_bytes": _store(
+        "mirror_waiting_bytes",
+        "gauge",
+        "Their bytes; publishing is refused at mirrors.unacknowledged_bytes_max. PyDanube's own.",
+    ),
+    "backlog_bytes": _store(
+        "mirror_backlog_bytes",
+        "gauge",
+        "Memory that holds acknowledged records for slow mirrors. PyDanube's own.",
+    ),
+    "short_topics": _store(
+        "mirror_short_topics",
+        "gauge",
+        "Topics served here that have fewer copies than they shall have. PyDanube's own.",
+    ),
+    "set_changes": _store(
+        "mirror_set_changes_total",
+        "counter",
+        "Sets of copies that took the place of others: replaced, grown or shrunk. PyDanube's own.",
+        "change",
+    ),
+    "catch_ups": _store(
+        "mirror_catch_ups_total",
+        "counter",
+        "Times a mirror was brought up to date from the journal, new ones included. PyDanube's "
+        "own.",
+        "mirror",
+    ),
+    "catch_up_bytes": _store(
+        "mirror_catch_up_bytes_total", "counter", "Bytes sent for that. PyDanube's own.", "mirror"
+    ),
+    "setbacks": _store(
+        "mirror_setbacks_total",
+        "counter",
+        "Times a mirror that followed lacked something: it had restarted, or lost its copy. "
+        "PyDanube's own.",
+        "mirror",
+    ),
+}
+
 PROCESS_METRICS: Mapping[str, Metric] = {
     "cpu_seconds": Metric("process_cpu_seconds_total", "counter", (), "User and system CPU time."),
     "resident_bytes": Metric("process_resident_memory_bytes", "gauge", (), "Memory held in RAM."),
@@ -336,5 +389,6 @@ METRICS: tuple[Metric, ...] = (
     *SUBSCRIPTION_METRICS.values(),
     *JOURNAL_METRICS.values(),
     *SEGMENT_METRICS.values(),
+    *MIRROR_METRICS.values(),
     *PROCESS_METRICS.values(),
 )

@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from pydanube.observability.counts import (
     JournalMetrics,
+    MirrorMetrics,
+    MirrorReading,
     RpcMetrics,
     SegmentMetrics,
     SubscriptionMetrics,
@@ -25,6 +27,7 @@ from pydanube.observability.metric_table import (
     BROKER_METRICS,
     JOURNAL,
     JOURNAL_METRICS,
+    MIRROR_METRICS,
     OTHER,
     PROCESS_METRICS,
     SEGMENT_METRICS,
@@ -66,6 +69,8 @@ class Sources(Struct, frozen=True, kw_only=True):
     process: Callable[[], ProcessReading] | None = None
     cluster: Callable[[], ClusterReading] | None = None
     """None for a broker that stands alone."""
+    mirrors: Callable[[], MirrorReading] | None = None
+    """Likewise."""
 
 
 class BrokerMetrics:
@@ -81,6 +86,7 @@ class BrokerMetrics:
         self.topics_owned = 0
         self.journal = JournalMetrics()
         self.segments = SegmentMetrics()
+        self.mirrors = MirrorMetrics()
         self.assignments: dict[Labels, int] = {}
         self.redirects: dict[Labels, int] = {}
         self.imbalance = 0.0
@@ -191,6 +197,8 @@ class BrokerMetrics:
         self.segments.topics_failing = sources.topics_failing()
         if sources.cluster is not None:
             self._read_cluster(sources.cluster())
+        if sources.mirrors is not None:
+            self.mirrors.read(sources.mirrors())
         for name, metrics in list(self._topics.items()):
             reading = readings.get(name)
             if reading is None:
@@ -243,6 +251,7 @@ class BrokerMetrics:
             labels = journal if metric.labels else out.broker
             out.add(metric, [(labels, getattr(self.journal, attribute))])
         _add_all(out, SEGMENT_METRICS, [(out.broker, self.segments)])
+        _add_all(out, MIRROR_METRICS, [(out.broker, self.mirrors)])
         if self._sources is not None and self._sources.process is not None:
             _add_all(out, PROCESS_METRICS, [(out.broker, self._sources.process())])
         return out.text()

@@ -136,7 +136,7 @@ class Brokers:
         self._others = {
             location: broker for location, broker in self._others.items() if broker is not left
         }
-        if left is None or left is self._connection:
+        if left is not None and left is self._connection:
             self.leave()
 
     def _chosen(self, topic: str | None) -> BlockingFlight:

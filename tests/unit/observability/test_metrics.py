@@ -6,11 +6,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pydanube.observability import metrics as metrics_module
-from pydanube.observability.counts import SubscriptionReading, TopicReading
+from pydanube.observability.counts import MirrorReading, SubscriptionReading, TopicReading
 from pydanube.observability.exposition import Exposition, Histogram
 from pydanube.observability.metric_table import METRICS, Metric
 from pydanube.observability.metrics import BrokerMetrics, Sources
 from pydanube.observability.process import read_process
+
+COPIES = MirrorReading(
+    lag_records={"2": 5}, waiting_records=3, waiting_bytes=300, backlog_bytes=0, short_topics=1
+)
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -211,6 +215,11 @@ async def test_the_text_holds_exactly_the_metrics_of_the_table_with_their_labels
     broker.metrics.segments.segment_bytes_read("/default/a", "s3", 10)
     broker.metrics.segments.read_failed("s3", "crc")
     broker.metrics.segments.handed_off("/default/a")
+    broker.metrics.mirrors.read(COPIES)
+    broker.metrics.mirrors.set_changed(1, 2)
+    broker.metrics.mirrors.caught_up(2)
+    broker.metrics.mirrors.caught_up_bytes(2, 10)
+    broker.metrics.mirrors.fell_back(2)
     families = list(text_string_to_metric_families(await broker.text()))
     shown = {}
     for family in families:
@@ -315,3 +324,30 @@ async def test_the_text_is_made_by_the_hop() -> None:
 
     assert await broker.metrics.render(hop) == b"made elsewhere"
     assert len(asked) == 1
+
+
+async def test_copies_are_told_by_mirror() -> None:
+    metrics = BrokerMetrics("7")
+    metrics.read_from(
+        Sources(
+            topics=lambda: (),
+            unsynced_bytes=int,
+            journal_failed=bool,
+            mirrors=lambda: COPIES,
+        )
+    )
+    for before, after in ((2, 2), (2, 1), (1, 2)):
+        metrics.mirrors.set_changed(before, after)
+    metrics.mirrors.caught_up(2)
+    metrics.mirrors.caught_up_bytes(2, 1000)
+    text = (await metrics.render(in_this_thread)).decode()
+    for line in (
+        'danube_mirror_lag_records{broker="7",mirror="2"} 5',
+        'danube_mirror_waiting_records{broker="7"} 3',
+        'danube_mirror_short_topics{broker="7"} 1',
+        'danube_mirror_set_changes_total{broker="7",change="replaced"} 1',
+        'danube_mirror_set_changes_total{broker="7",change="shrunk"} 1',
+        'danube_mirror_set_changes_total{broker="7",change="grown"} 1',
+        'danube_mirror_catch_up_bytes_total{broker="7",mirror="2"} 1000',
+    ):
+        assert line in text.splitlines(), line

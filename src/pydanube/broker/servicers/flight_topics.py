@@ -8,7 +8,13 @@ import msgspec
 from msgspec import Struct
 
 from pydanube.broker.servicers.flight_parts import FlightParts
-from pydanube.broker.servicers.flight_questions import AskCursor, AskFrontier, AskProperty, Question
+from pydanube.broker.servicers.flight_questions import (
+    AskCursor,
+    AskFrontier,
+    AskJoin,
+    AskProperty,
+    Question,
+)
 from pydanube.errors import DanubeError, InvalidRequest, Unavailable
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
@@ -19,6 +25,8 @@ from pydanube.topics.patterns import bases_matching
 CHOSEN_MAX = 10_000
 ASK_SECONDS = 5.0
 """How long topics may change hands before whoever asks about them is told to come again."""
+JOIN_SECONDS = 120.0
+"""Joined segments are read and checked before they count."""
 _PAUSE_SECONDS = 0.05
 
 _Answer = TypeVar("_Answer", bound=Struct)
@@ -169,10 +177,12 @@ class FlightTopics:
         seconds = ASK_SECONDS
         if isinstance(question, AskFrontier):
             seconds += question.wait_ms / 1000
+        elif isinstance(question, AskJoin):
+            seconds = JOIN_SECONDS
         try:
             return await self._peers.ask(peer, question, seconds)
         except Unavailable:
-            if isinstance(question, AskCursor | AskProperty):
+            if isinstance(question, AskCursor | AskProperty | AskJoin):
                 raise  # It may be done or not; the caller decides.
             return None
 

@@ -7,6 +7,7 @@ from typing import assert_never
 from pydanube.cluster.mirrors.peers import Peers
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.ids import BrokerId, Offset, TopicId
+from pydanube.observability.counts import MirrorMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.storage.errors import Fenced
 from pydanube.storage.journal.reader import StoredRecord
@@ -31,7 +32,13 @@ class Copy:
     """
 
     def __init__(
-        self, topic: str, broker: BrokerId, stream: TopicStream, log: TopicLog, clock: Clock
+        self,
+        topic: str,
+        broker: BrokerId,
+        stream: TopicStream,
+        log: TopicLog,
+        clock: Clock,
+        metrics: MirrorMetrics,
     ) -> None:
         self.topic = topic
         self.broker = broker
@@ -49,6 +56,7 @@ class Copy:
         self.on_moved: Callable[[], None] | None = None
         self.closed = False
         self._clock = clock
+        self._metrics = metrics
 
     @property
     def topic_id(self) -> TopicId:
@@ -60,6 +68,12 @@ class Copy:
         """Whether the mirror has everything there is."""
         replication = self.stream.replication
         return self.is_live.is_set() and replication.position(self.broker) >= replication.last
+
+    @property
+    def lag(self) -> int:
+        """How many records the mirror does not have."""
+        replication = self.stream.replication
+        return replication.last - replication.position(self.broker)
 
     def next_section(self, bytes_max: int) -> Section | None:
         """Return what to send next; None if everything was sent."""
@@ -80,6 +94,7 @@ class Copy:
                 return True
             case Outcome.MISSING:
                 self.setbacks += 1
+                self._metrics.fell_back(self.broker)
                 self.failure = _lost(self.topic, self.broker)
                 return False
             case Outcome.SYNCED:
@@ -156,6 +171,7 @@ class Copy:
             reached = await self._send(peers, attempt, self._section(whole=whole))
             if not self._follows_from(reached or 0):
                 raise Unavailable(f"broker {self.broker} is too slow to follow {self.topic}")
+            self._metrics.caught_up(self.broker)
 
     def _follows_from(self, sequence: int) -> bool:
         if not self.stream.begins(self.broker, sequence):
@@ -179,6 +195,8 @@ class Copy:
                     return
                 raise Unavailable(f"the journal has no offset {at} of {self.topic}")
             await self._send(peers, attempt, self._section(records=list(map(_as_sent, records))))
+            sent = sum(len(record.payload) for record in records)
+            self._metrics.caught_up_bytes(self.broker, sent)
             at = Offset(records[-1].base + records[-1].count)
 
     async def _send(self, peers: Peers, attempt: int, section: Section) -> int | None:

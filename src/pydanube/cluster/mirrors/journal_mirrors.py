@@ -14,6 +14,7 @@ from pydanube.cluster.mirrors.settings import MirrorSettings
 from pydanube.cluster.mirrors.take_over import FoundTail, TailReader, recover_tail
 from pydanube.metadata.transport import Connect
 from pydanube.model.ids import BrokerId, SubscriptionId, TopicId
+from pydanube.observability.counts import MirrorMetrics, MirrorReading
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.tasks import TaskScope
@@ -49,7 +50,9 @@ class JournalMirrors(Mirrors):
         randomness: Randomness,
         tasks: TaskScope,
         settings: MirrorSettings,
+        metrics: MirrorMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or MirrorMetrics()
         self._own = own
         self._storage = storage
         self._catalog = catalog
@@ -78,6 +81,24 @@ class JournalMirrors(Mirrors):
     def topics(self) -> Collection[ReplicatedTopic]:
         """The topics of this broker that are mirrored."""
         return self._topics.values()
+
+    def reading(self) -> MirrorReading:
+        """Return what metrics tell of the copies of this broker's topics."""
+        lags: dict[str, int] = {}
+        waiting = short = 0
+        for replicated in self._topics.values():
+            replication = replicated.stream.replication
+            waiting += replication.last - replication.acknowledged
+            short += len(replication.members) < replicated.wanted
+            for broker, lag in replicated.lags.items():
+                lags[str(broker)] = lags.get(str(broker), 0) + lag
+        return MirrorReading(
+            lag_records=lags,
+            waiting_records=waiting,
+            waiting_bytes=self._waiting.unacknowledged,
+            backlog_bytes=self._waiting.backlog,
+            short_topics=short,
+        )
 
     @override
     def wanted(self, topic: str) -> int:
@@ -145,6 +166,7 @@ class JournalMirrors(Mirrors):
             settings=self._settings,
             clock=self._clock,
             tasks=self._tasks,
+            metrics=self._metrics,
             closed=self._closed,
         )
         self._topics[log.topic_id] = replicated

@@ -1,7 +1,7 @@
 """Keeps the copies of one topic: who has them, who is behind, who takes whose place."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from typing_extensions import override
 
@@ -11,6 +11,7 @@ from pydanube.cluster.mirrors.ports import ReplicaSets, ReplicaState, Replicated
 from pydanube.cluster.mirrors.settings import MirrorSettings
 from pydanube.errors import DanubeError
 from pydanube.model.ids import BrokerId
+from pydanube.observability.counts import MirrorMetrics
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
@@ -44,6 +45,7 @@ class ReplicatedTopic(Replicated):
         settings: MirrorSettings,
         clock: Clock,
         tasks: TaskScope,
+        metrics: MirrorMetrics,
         closed: Callable[["ReplicatedTopic"], None],
     ) -> None:
         self.topic = topic
@@ -55,6 +57,7 @@ class ReplicatedTopic(Replicated):
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
+        self._metrics = metrics
         self._on_closed = closed
         self._copies: dict[BrokerId, Copy] = {}
         self._unwanted: set[BrokerId] = set()
@@ -81,6 +84,16 @@ class ReplicatedTopic(Replicated):
             waiting_bytes=self.stream.unacknowledged_bytes,
             failure=self.stream.failure,
         )
+
+    @property
+    def wanted(self) -> int:
+        """How many journals shall hold its messages."""
+        return self._wanted
+
+    @property
+    def lags(self) -> Mapping[BrokerId, int]:
+        """How many records each mirror does not have."""
+        return {broker: copy.lag for broker, copy in self._copies.items()}
 
     @property
     def is_changing(self) -> bool:
@@ -185,6 +198,8 @@ class ReplicatedTopic(Replicated):
             self._unwanted.difference_update(set(before) - set(plan))
             self._keep_only(plan)
             self.stream.set_changed()
+            if before:
+                self._metrics.set_changed(len(before), len(plan))
             _log.info("the copies of a topic are on", topic=self.topic, brokers=list(plan))
 
     async def _bring_up(self, plan: tuple[BrokerId, ...], patience_ms: int) -> tuple[BrokerId, ...]:
@@ -192,7 +207,7 @@ class ReplicatedTopic(Replicated):
         own = self.stream.replication.own
         joining = [broker for broker in plan if broker != own and broker not in self._copies]
         for broker in joining:
-            copy = Copy(self.topic, broker, self.stream, self._log, self._clock)
+            copy = Copy(self.topic, broker, self.stream, self._log, self._clock, self._metrics)
             copy.on_moved = self._moved.set
             self._copies[broker] = copy
             self._link_to(broker).add(copy)

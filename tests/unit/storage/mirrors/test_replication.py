@@ -46,6 +46,24 @@ def test_nothing_is_acknowledged_before_a_set_is_recorded() -> None:
     assert core.acknowledged == 1
 
 
+def test_an_owner_alone_goes_on_until_its_first_mirror_is_to_be_recorded() -> None:
+    core = Replication(OWN, (OWN,))
+    core.add()
+    core.synced(1)
+    assert core.acknowledged == 1
+    core.begin_change([OWN, ONE])
+    core.add()
+    core.synced(2)
+    assert core.acknowledged == 1
+    assert not core.is_covered
+    core.has(ONE, 2)
+    assert core.is_covered
+    core.end_change(recorded=True)
+    core.add()
+    core.synced(3)
+    assert core.acknowledged == 2
+
+
 def test_of_two_both_are_needed() -> None:
     core = recorded(OWN, ONE)
     synced_up_to(core, 3)
