@@ -266,6 +266,11 @@ def read_piece(given: Access, topic: str, end: int) -> PieceReader:
     return PieceReader(options, PieceTask(piece=piece), stored_columns(["payload"]))
 
 
+def end_of(broker: ClusterBroker, topic: str) -> int:
+    served = broker.topics.find(topic)
+    return served.log.durable_end if served is not None and served.log is not None else 0
+
+
 @pytest.mark.parametrize("loses", ["moves", "vanishes"])
 async def test_a_task_writes_and_reads_on_where_its_topic_has_gone(
     spread: BrokerCluster, loses: str
@@ -276,6 +281,7 @@ async def test_a_task_writes_and_reads_on_where_its_topic_has_gone(
     task = Publishing(asked, topic)
     for _ in range(3):
         await call(task.send, 50)
+    await spread.until(lambda: end_of(spread.brokers[1], topic) > 0)
     if loses == "moves":
         await spread.move(topic, spread.brokers[2])
     else:
