@@ -44,7 +44,11 @@ SECURITY_OPTIONS = (
 )
 
 READ_OPTIONS = (
-    Option("url", f"`{URL_VARIABLE}`, else `{DEFAULT_URL}`", "brokers, comma-separated"),
+    Option(
+        "url",
+        f"`{URL_VARIABLE}`, else `{DEFAULT_URL}`",
+        "brokers, comma-separated; one finds all of a cluster, several outlast it",
+    ),
     Option("topic", "one of three", "base name of a topic"),
     Option("topics", "one of three", "base names, comma-separated"),
     Option("topicsPattern", "one of three", "regular expression (RE2) over whole base names"),
@@ -102,7 +106,11 @@ READ_OPTIONS = (
 )
 
 WRITE_OPTIONS = (
-    Option("url", f"`{URL_VARIABLE}`, else `{DEFAULT_URL}`", "brokers, comma-separated"),
+    Option(
+        "url",
+        f"`{URL_VARIABLE}`, else `{DEFAULT_URL}`",
+        "brokers, comma-separated; one finds all of a cluster, several outlast it",
+    ),
     Option("topic", "the column `topic`", "where to; created reliable if the broker allows"),
     Option(
         "encode",
