@@ -72,7 +72,8 @@ danube = LazyGroup(
             "pydanube.cli.pipeline", "Plan, run, watch and stop data pipelines on Spark."
         ),
         "spark": Found(
-            "pydanube.cli.spark", "Start Spark with the right settings; replay, verify and compact history."
+            "pydanube.cli.spark",
+            "Start Spark with the right settings; replay, verify and compact history.",
         ),
         "doctor": Found("pydanube.cli.doctor", "Check packages, Java, environment and broker."),
         "journal": Found("pydanube.cli.journal", "Check a stopped broker's journal."),
