@@ -80,9 +80,12 @@ def request(stream_id, message=b"hello", fields=None):
 class Recording:
     """A server codec, and everything it told its application."""
 
-    def __init__(self, limits=None, *, greeted=True, direct=None):
+    def __init__(self, limits=None, *, greeted=True, direct=None, unary=None):
         table = HandlerTable()
-        table.add_direct(ECHO, direct or (lambda message, call, reply: None))
+        if unary is not None:
+            table.add_unary(ECHO, unary)
+        else:
+            table.add_direct(ECHO, direct or (lambda message, call, reply: None))
         self.arrived = []
         self.gone = []
         self.drained = []
@@ -97,7 +100,8 @@ class Recording:
 
     def request_arrived(self, stream, message):
         self.arrived.append((stream, message))
-        stream.head.direct(message, stream.head.call, stream)
+        if stream.head.direct is not None:
+            stream.head.direct(message, stream.head.call, stream)
 
     def caller_gone(self, stream):
         self.gone.append(stream.id)

@@ -1,6 +1,7 @@
 """Attackers on real sockets: each is told to calm down and cut off, and others are still served."""
 
 import asyncio
+import gc
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,7 +10,7 @@ from pydanube.wire.calls import HandlerTable
 from pydanube.wire.http2.channel import Http2Channel
 from pydanube.wire.http2.engine import Http2Engine
 from pydanube.wire.http2.errors import ErrorCode
-from pydanube.wire.http2.frames import SETTINGS
+from pydanube.wire.http2.frames import SETTINGS, window_update_frame
 from pydanube.wire.http2.limits import Http2Limits
 from tests.contract.engine_contract import within_patience
 from tests.support.http2_attacks import ATTACKS, CROWDS, Attacker, Target
@@ -107,3 +108,37 @@ async def test_who_is_turned_away_and_does_not_leave_is_thrown_out():
         attacker = await attack()
         assert await within_patience(attacker.farewell()) is ErrorCode.ENHANCE_YOUR_CALM
         await within_patience(attacker.dropped())
+
+
+async def test_calls_of_who_is_cut_off_leave_nothing_for_the_collector_of_garbage():
+    async def wait_for_ever(message, call):
+        await asyncio.get_running_loop().create_future()
+
+    async def answer_for_ever(requests, call):
+        async def answers():
+            async for _ in requests:
+                yield [bytes(10)]
+
+        return answers()
+
+    table = HandlerTable()
+    table.add_unary("/test/unary", wait_for_ever)
+    table.add_exchange("/test/exchange", answer_for_ever)
+    server = await Http2Engine().serve(table, "127.0.0.1", 0)
+    calls = 200
+    gc.collect()
+    gc.disable()
+    try:
+        for path in ("/test/unary", "/test/exchange"):
+            target = Target(path, path, b"", 1)
+            attacker = await Attacker.connect(server.port, reads=True)
+            attacker.send(HELLO, *(target.call(number) for number in range(calls)))
+            attacker.send(window_update_frame(0, 0))
+            await within_patience(attacker.farewell())
+            attacker.close()
+        while server.connection_count:
+            await asyncio.sleep(0.01)
+        await server.stop(0)
+        assert gc.collect() < 2 * calls
+    finally:
+        gc.enable()

@@ -69,8 +69,10 @@ class Incoming(Outgoing[AnyStream]):
         """What is being read, and from where on it is left for the next step."""
         self._unread_from: int | None = None
         self._step_is_over = False
+        self.gives_way = False
+        """The last step began so much that others should come next."""
         self.imposes = False
-        """The last step was full of what costs us more than the peer: others should come next."""
+        """The last step was full of what costs us more than the peer: it should have a pause."""
         self._favours = 0
         self._preface = preface
         self._cut = CutFrame(HANDSHAKE_BYTES_MAX - len(PREFACE) - HEADER_BYTES)
@@ -116,7 +118,7 @@ class Incoming(Outgoing[AnyStream]):
     def _take_step(self, now_ms: int, step: Callable[[], None]) -> None:
         self._now_ms = now_ms
         self._receiving = True
-        self._step_is_over = self.imposes = False
+        self._step_is_over = self.gives_way = self.imposes = False
         try:
             step()
         except ConnectionFault as fault:
@@ -237,7 +239,10 @@ class Incoming(Outgoing[AnyStream]):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reproach)
         self._favours += 1
         if not self._favours % STEP_FAVOURS:
-            self._step_is_over = self.imposes = True
+            self._slow_down()
+
+    def _slow_down(self) -> None:
+        self._step_is_over = self.gives_way = self.imposes = True
 
     def _fault_of(self, stream_id: int, code: ErrorCode, text: str) -> Exception:
         """Return a fault of one stream; of the connection if the stream does not exist yet."""

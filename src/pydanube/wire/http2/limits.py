@@ -74,7 +74,7 @@ class Http2Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     settings_per_second: Annotated[float, Meta(gt=0)] = 1.0
     idle_frames_burst: Annotated[
         int, Meta(ge=1, description="Frames that change nothing: PRIORITY, unknown, late ones.")
-    ] = 10_000
+    ] = 2_000
     idle_frames_per_second: Annotated[float, Meta(gt=0)] = 1_000.0
     outgoing_bytes_max: Annotated[
         int, Meta(ge=1, description="Replies held for a peer that does not read.")

@@ -19,6 +19,7 @@ from pydanube.wire.http2.turns import Turns
 TICK_SECONDS_MAX: Final = 1.0
 FAREWELL_SECONDS: Final = 1.0
 """How long clients may take to close after the server has cut their calls off."""
+ADDRESSES_LOGGED_MAX: Final = 8
 _BACKLOG: Final = 1_024
 
 _log = get_logger(__name__)
@@ -34,7 +35,9 @@ class Http2Server(Server, Registry):
         self._scope = TaskScope(_report)
         self._connections: dict[ServerConnection, None] = {}
         self._per_address: Counter[str] = Counter()
-        self._turns = Turns()
+        self._turned_away: Counter[str] = Counter()
+        """How often since the last tick, by address: one line in the log, whatever the crowd."""
+        self._turns = Turns(clock)
         self._all_gone = asyncio.Event()
         self._all_gone.set()
         self._ticking: Timer | None = None
@@ -90,6 +93,7 @@ class Http2Server(Server, Registry):
             len(self._connections) >= self._limits.connections_max
             or self._per_address[connection.address] >= self._limits.connections_per_address_max
         ):
+            self._turned_away[connection.address] += 1
             return False
         self._connections[connection] = None
         self._per_address[connection.address] += 1
@@ -138,6 +142,9 @@ class Http2Server(Server, Registry):
         now_ms = self._clock.monotonic_ms()
         for connection in list(self._connections):
             connection.tick(now_ms)
+        for address, count in self._turned_away.most_common(ADDRESSES_LOGGED_MAX):
+            _log.warning("connections were turned away", address=address, count=count)
+        self._turned_away.clear()
 
 
 def _time_limits(limits: Http2Limits) -> list[float]:

@@ -32,6 +32,9 @@ UNEXPECTED: Final = "the broker failed to carry out the call; its log says why"
 _BYTES_PER_TURN: Final = 256 * KIB
 """A stream handler that never waits is made to, after so much, so that others get their turn."""
 
+_CANCELLED_PER_ROUND: Final = 4
+"""To cancel a handler takes as long as a call, and a caller may leave hundreds behind at once."""
+
 _log = get_logger(__name__)
 
 
@@ -95,6 +98,8 @@ class ServerCalls(ServerApplication):
         self._crowded_bytes = limits.outgoing_bytes_max // 2
         self._crowd: deque[asyncio.Future[None]] = deque()
         """Stream handlers that wait until the connection as a whole has less to send."""
+        self._abandoned: deque[asyncio.Task[None]] = deque()
+        """Handlers whose callers have gone."""
         self._deadlines = Deadlines(self.codec.streams.__contains__)
         self._timer: Timer | None = None
         self._timer_due_ms = 0.0
@@ -127,11 +132,13 @@ class ServerCalls(ServerApplication):
 
     @override
     def exchange_request(self, stream: ServerStream, message: bytes) -> None:
-        stream.inbox.put(message)
+        if stream.inbox is not None:
+            stream.inbox.put(message)
 
     @override
     def exchange_requests_ended(self, stream: ServerStream) -> None:
-        stream.inbox.end()
+        if stream.inbox is not None:
+            stream.inbox.end()
 
     def _set_deadline(self, stream: ServerStream) -> None:
         timeout_ms = stream.head.timeout_ms
@@ -170,8 +177,8 @@ class ServerCalls(ServerApplication):
         """Carry a call out in this task, and see to it that it is answered in any case."""
         if stream.local_closed:
             return
-        task = stream.work = asyncio.current_task()
-        assert task is not None, "handlers run in tasks"
+        # What refers to its own task is left to the collector of garbage, which keeps all waiting.
+        stream.work = asyncio.current_task()
         try:
             await answer()
         except CallRefused as refusal:
@@ -179,12 +186,12 @@ class ServerCalls(ServerApplication):
         except asyncio.CancelledError:
             # The caller or the server gave up, or what the handler itself waited for was cancelled.
             stream.refuse(StatusCode.UNAVAILABLE, "the broker gave the call up")
-            if task.cancelling():
+            if stream.work.cancelling():
                 raise
         except Exception as error:  # noqa: BLE001 - The outermost frame of a call.
             self._refuse_unexpected(stream, error)
         finally:
-            stream.work = None
+            stream.work = stream.drained = stream.inbox = None
 
     def _refuse_unexpected(self, stream: ServerStream, error: Exception) -> None:
         _log.error("unexpected error", path=stream.head.call.path, error=error)
@@ -233,7 +240,16 @@ class ServerCalls(ServerApplication):
     @override
     def caller_gone(self, stream: ServerStream) -> None:
         if stream.work is not None:
-            stream.work.cancel()
+            self._abandoned.append(stream.work)
+            if len(self._abandoned) == 1:
+                asyncio.get_running_loop().call_soon(self._cancel_some)
+
+    def _cancel_some(self) -> None:
+        """Cancel abandoned handlers, but not all of a large connection's in one round."""
+        for _ in range(min(len(self._abandoned), _CANCELLED_PER_ROUND)):
+            self._abandoned.popleft().cancel()
+        if self._abandoned:
+            asyncio.get_running_loop().call_soon(self._cancel_some)
 
     def _set_timer(self) -> None:
         due_ms = self._deadlines.next_ms()

@@ -10,13 +10,20 @@ from pydanube.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
 from pydanube.wire.http2.grpc_framing import PREFIX, PREFIX_BYTES, MessageReader
 from pydanube.wire.http2.header_blocks import HeaderBlocks
 from pydanube.wire.http2.incoming import STEP_FAVOURS
-from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.limits import KIB, Http2Limits
 from pydanube.wire.http2.requests import MalformedHeaders, check_trailers
 from pydanube.wire.http2.server_exchanges import Exchanges, ServerApplication
-from pydanube.wire.http2.server_heads import Peer, head_builder
+from pydanube.wire.http2.server_heads import Peer, ServerHead, head_builder
 from pydanube.wire.http2.server_replies import ServerStream
 
 SKIPPED_RANGES_MAX: Final = 16
+
+UNREAD_BYTES: Final = 256 * KIB
+"""Who leaves so much of our replies unread goes on call by call, with pauses."""
+UNFINISHED: Final = 512
+"""Who begins so many requests and ends none goes on with pauses, too."""
+STEP_LATER_CALLS: Final = 4
+"""So many handlers may be left to run behind one step: their time counts for no turn."""
 
 
 class ServerCodec(Exchanges):
@@ -40,6 +47,8 @@ class ServerCodec(Exchanges):
         self._last_stream_id = 0
         self._unfinished = 0
         """Requests that have begun since one came whole."""
+        self._later_calls = 0
+        """Calls whose handlers are tasks, which run when the turn is over."""
         self._skipped: deque[range] = deque(maxlen=SKIPPED_RANGES_MAX)
         """Streams the peer left out; they count as closed, but using one is another fault."""
         self._blocks = HeaderBlocks(limits.header_list_bytes_max, head_builder(table, peer))
@@ -88,9 +97,17 @@ class ServerCodec(Exchanges):
             self._request_ended(stream)
         else:
             self._unfinished += 1
-            if self._unfinished >= STEP_FAVOURS:
-                self._unfinished = 0
-                self._step_is_over = self.imposes = True
+        self._mind_others(head)
+
+    def _mind_others(self, head: ServerHead) -> None:
+        """End the step where calls have begun that will cost more than they have so far."""
+        too_many = self._unfinished > UNFINISHED and not self._unfinished % STEP_FAVOURS
+        if too_many or self.queued_bytes > UNREAD_BYTES:
+            self._slow_down()
+        elif head.direct is None:
+            self._later_calls += 1
+            if not self._later_calls % STEP_LATER_CALLS:
+                self._step_is_over = self.gives_way = True
 
     def _is_behind(self) -> bool:
         """Tell whether the peer leaves so much unread that it gets no new calls."""

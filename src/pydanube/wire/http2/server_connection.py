@@ -6,18 +6,21 @@ from typing import Final, Protocol, cast
 from typing_extensions import override
 
 from pydanube.observability.logging import get_logger
-from pydanube.runtime.clock import Clock, Timer
+from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode
+from pydanube.wire.http2.frames import goaway_frame
 from pydanube.wire.http2.limits import KIB, Http2Limits
 from pydanube.wire.http2.server_calls import ServerCalls
 from pydanube.wire.http2.server_heads import Peer
+from pydanube.wire.http2.settings import settings_frame
 from pydanube.wire.http2.transports import (
     certificate_names,
     configure,
     drop,
     peer_name,
+    say_farewell,
     speaks_http2,
     write_all,
 )
@@ -26,6 +29,10 @@ from pydanube.wire.http2.turns import TURN_SECONDS, Busy, Turns
 FAREWELL_MS: Final = 1_000
 FAREWELL_BYTES: Final = 1024 * KIB
 """How long a peer may take to read our last words, and how much it may still say meanwhile."""
+
+_TOO_MANY: Final = settings_frame({}) + goaway_frame(
+    0, ErrorCode.ENHANCE_YOUR_CALM, "too many connections"
+)
 
 _log = get_logger(__name__)
 
@@ -38,6 +45,30 @@ class Registry(Protocol):
 
     def dismiss(self, connection: "ServerConnection") -> None:
         """Forget it; harmless for one that was not admitted."""
+
+
+class TurnedAway(asyncio.Protocol):
+    """Who found too many others here. It is told so, as cheaply as can be, and has to leave."""
+
+    def __init__(self, transport: asyncio.Transport, clock: Clock) -> None:
+        self._transport = transport
+        self._heard_bytes = 0
+        self._dismissal = clock.call_later(FAREWELL_MS / 1000, self._dismiss)
+        transport.write(_TOO_MANY)
+        say_farewell(transport)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._heard_bytes += len(data)
+        if self._heard_bytes > FAREWELL_BYTES:
+            self._dismiss()
+
+    def _dismiss(self) -> None:
+        drop(self._transport)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._dismissal.cancel()
 
 
 class ServerConnection(asyncio.Protocol, Busy):
@@ -65,7 +96,6 @@ class ServerConnection(asyncio.Protocol, Busy):
         self._flush_is_due = False
         self._farewell_ms: int | None = None
         self._farewell_bytes = 0
-        self._dismissal: Timer | None = None
         self.peer = ""
         self.address = ""
 
@@ -74,6 +104,9 @@ class ServerConnection(asyncio.Protocol, Busy):
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self.peer, self.address = peer_name(self._transport)
+        if not self._registry.admit(self):
+            self._transport.set_protocol(TurnedAway(self._transport, self._clock))
+            return
         peer = Peer(self.peer, certificate_names(self._transport))
         self._calls = ServerCalls(
             self._limits, self._table, peer, self._scope, self._clock, self._flush_soon
@@ -82,10 +115,6 @@ class ServerConnection(asyncio.Protocol, Busy):
         configure(self._transport)
         if not speaks_http2(self._transport):
             self._transport.abort()
-        elif not self._registry.admit(self):
-            self._codec.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many connections"))
-            # Nobody ticks for it, and it must not stay for as long as it likes.
-            self._dismissal = self._clock.call_later(FAREWELL_MS / 1000, self.abort)
         self._flush()
 
     @override
@@ -106,9 +135,14 @@ class ServerConnection(asyncio.Protocol, Busy):
         """Go on with what was read for one turn; True when there is more."""
         codec, clock = self._codec, self._clock
         end = clock.monotonic_seconds() + TURN_SECONDS
-        while codec.unread and not codec.imposes and clock.monotonic_seconds() < end:
+        while codec.unread and not codec.gives_way and clock.monotonic_seconds() < end:
             codec.next_step(clock.monotonic_ms())
         return codec.unread
+
+    @property
+    @override
+    def imposes(self) -> bool:
+        return self._codec.imposes
 
     @override
     def take_turn(self) -> bool:
@@ -139,8 +173,6 @@ class ServerConnection(asyncio.Protocol, Busy):
     def connection_lost(self, exc: Exception | None) -> None:
         self._calls.close()
         self._registry.dismiss(self)
-        if self._dismissal is not None:
-            self._dismissal.cancel()
 
     def tick(self, now_ms: int) -> None:
         """Notice who takes too long; about once a second."""
@@ -182,26 +214,12 @@ class ServerConnection(asyncio.Protocol, Busy):
             fault = self._codec.fault
             if fault is not None:
                 _log.info("a connection was given up", peer=self.peer, reason=str(fault))
-            self._say_farewell()
+            say_farewell(self._transport)
 
     def _write_output(self) -> None:
         out = self._codec.take_output()
         if out:
             write_all(self._transport, out)
-
-    def _say_farewell(self) -> None:
-        """Close our side, and the other when the peer has read why, or takes too long."""
-        if self._transport.is_closing():
-            return
-        # Closing both at once would make the kernel drop what the peer has not read yet.
-        if not self._transport.can_write_eof():
-            self._transport.close()
-            return
-        try:
-            self._transport.write_eof()
-        except OSError:
-            # The peer went away in this very moment, and the event loop has yet to say so.
-            self._transport.abort()
 
     def _check_transport(self) -> None:
         """Give up on a peer that reads nothing and yet makes us answer."""

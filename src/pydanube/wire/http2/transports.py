@@ -14,6 +14,11 @@ _JOINED_BYTES_MAX: Final = 64 * KIB
 _PIECE_BYTES_MIN: Final = 4 * KIB
 """Pieces that are smaller on average are joined, however many there are."""
 
+UNSENT_BYTES_MAX: Final = 256 * KIB
+"""What the kernel may keep beyond what is under way: of a peer that does not read it would keep
+megabytes, each the work of many calls."""
+_NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+_TCP_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 _LINGER_NOT: Final = struct.pack("ii", 1, 0)
 
 _NAMES: Final = ("DNS", "URI")
@@ -21,8 +26,11 @@ _NAMES: Final = ("DNS", "URI")
 
 
 def configure(transport: asyncio.Transport) -> None:
-    """Set when the transport calls for a pause. Its socket has TCP_NODELAY from the event loop."""
+    """Bound what waits to be sent. The socket has TCP_NODELAY from the event loop."""
     transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family in _TCP_FAMILIES and _NOTSENT_LOWAT is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT_BYTES_MAX)
 
 
 def write_all(transport: asyncio.Transport, pieces: list[bytes | memoryview]) -> None:
@@ -44,6 +52,21 @@ def drop(transport: asyncio.Transport) -> None:
         with contextlib.suppress(OSError):  # It may be closed already.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
     transport.abort()
+
+
+def say_farewell(transport: asyncio.Transport) -> None:
+    """Close our side; the other is left to the peer, until it has read why."""
+    if transport.is_closing():
+        return
+    # Closing both at once would make the kernel drop what the peer has not read yet.
+    if not transport.can_write_eof():
+        transport.close()
+        return
+    try:
+        transport.write_eof()
+    except OSError:
+        # The peer went away in this very moment, and the event loop has yet to say so.
+        transport.abort()
 
 
 def peer_name(transport: asyncio.Transport) -> tuple[str, str]:

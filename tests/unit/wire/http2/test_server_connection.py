@@ -37,6 +37,14 @@ class HastyClock(SystemClock):
         return self._seconds
 
 
+class NoPauses(SystemClock):
+    """Who imposes has its next turn when the event loop comes round, like everybody."""
+
+    @override
+    def call_later(self, seconds, callback):
+        return asyncio.get_running_loop().call_soon(callback)
+
+
 STANDING = StandingClock()
 
 
@@ -50,6 +58,10 @@ class FakeTransport(asyncio.Transport):
         self.broken = broken
         self.ended = self.closed = self.aborted = False
         self.reads = True
+        self.protocol = None
+
+    def set_protocol(self, protocol):
+        self.protocol = protocol
 
     def pause_reading(self):
         self.reads = False
@@ -106,7 +118,7 @@ async def connect():
         table = HandlerTable()
         table.add_direct(ECHO, handler or (lambda message, call, reply: reply.send(message)))
         connection = ServerConnection(
-            limits or Http2Limits(), table, scope, clock, door or OpenDoor(), Turns()
+            limits or Http2Limits(), table, scope, clock, door or OpenDoor(), Turns(NoPauses())
         )
         connection.connection_made(transport)
         return connection
@@ -266,6 +278,25 @@ async def test_a_connection_too_many_is_told_so(connect):
     connect(transport, door=OpenDoor(admits=False))
     assert split_frames(b"".join(transport.writes))[-1].kind == GOAWAY
     assert transport.ended
+    transport.protocol.connection_lost(None)
+
+
+async def test_a_connection_too_many_is_thrown_out_when_it_does_not_leave(connect):
+    transport = FakeTransport()
+    connect(transport, door=OpenDoor(admits=False), clock=NoPauses())
+    assert not transport.aborted
+    await asyncio.sleep(0)
+    assert transport.aborted
+
+
+async def test_a_connection_too_many_may_not_say_much(connect):
+    transport = FakeTransport()
+    connect(transport, door=OpenDoor(admits=False))
+    transport.protocol.data_received(bytes(FAREWELL_BYTES))
+    assert not transport.aborted
+    transport.protocol.data_received(b"x")
+    assert transport.aborted
+    transport.protocol.connection_lost(None)
 
 
 async def test_a_lost_connection_leaves_the_register(connect):

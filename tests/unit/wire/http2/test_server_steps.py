@@ -5,6 +5,8 @@ from pydanube.wire.http2.frames import (
     ping_frame,
 )
 from pydanube.wire.http2.incoming import STEP_BYTES, STEP_FAVOURS
+from pydanube.wire.http2.server_codec import STEP_LATER_CALLS, UNFINISHED, UNREAD_BYTES
+from pydanube.wire.http2.settings import INITIAL_WINDOW_SIZE, settings_frame
 from tests.support.http2_peers import (
     Recording,
     headers,
@@ -36,14 +38,46 @@ def test_a_step_ends_after_some_frames_that_draw_on_an_allowance():
     assert stepwise(Recording(), pings)[1:] == [STEP_FAVOURS] * 2 + [100 - 3 * STEP_FAVOURS + 1]
 
 
-def test_a_step_ends_after_some_requests_that_begin_and_do_not_end():
+def test_who_begins_many_requests_and_ends_none_imposes():
     server = echo_server()
     server.receive(request(1))
-    server.codec.receive_step(
-        b"".join(headers(number) for number in range(3, 203, 2)), server.now_ms
-    )
+    wire = b"".join(headers(number) for number in range(3, 3 + 2 * 1_000, 2))
+    server.codec.receive_step(wire, server.now_ms)
+    while not server.codec.imposes:
+        server.codec.next_step(server.now_ms)
+    assert UNFINISHED < len(server.codec.streams) <= UNFINISHED + STEP_FAVOURS
+    server.codec.next_step(server.now_ms)
     assert server.codec.imposes
-    assert len(server.codec.streams) == STEP_FAVOURS
+    assert len(server.codec.streams) <= UNFINISHED + 2 * STEP_FAVOURS
+
+
+def test_who_leaves_replies_unread_goes_on_call_by_call():
+    server = echo_server()
+    server.receive(settings_frame({INITIAL_WINDOW_SIZE: 0}))
+    size = 10_000
+    enough = UNREAD_BYTES // size + 1
+    wire = b"".join(request(number, bytes(size)) for number in range(1, 1 + 2 * enough, 2))
+    server.receive(wire)
+    assert server.codec.queued_bytes > UNREAD_BYTES
+    first = 1 + 2 * enough
+    more = b"".join(request(number, b"") for number in range(first, first + 6, 2))
+    server.codec.receive_step(more, server.now_ms)
+    for answered in (enough, enough + 1, enough + 2):
+        assert server.codec.requests == answered
+        assert server.codec.imposes
+        server.codec.next_step(server.now_ms)
+    assert server.codec.requests == enough + 3
+    assert not server.codec.unread
+
+
+def test_a_step_gives_way_after_some_calls_whose_handlers_run_later():
+    server = Recording(unary=echo)
+    server.receive(request(1))
+    wire = b"".join(request(number, b"") for number in range(3, 129, 2))
+    server.codec.receive_step(wire, server.now_ms)
+    assert server.codec.gives_way
+    assert not server.codec.imposes
+    assert server.codec.requests <= STEP_LATER_CALLS
 
 
 def test_whole_requests_impose_on_nobody():
