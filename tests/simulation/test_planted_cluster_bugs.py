@@ -1,10 +1,7 @@
 """The cluster world finds bugs of the kind that clusters have, each with a seed of its own."""
 
-from dataclasses import replace
-
 import pytest
 
-from tests.support.cluster_plans import ClusterFaults
 from tests.support.cluster_world import ClusterWorld
 from tests.support.planted_cluster_bugs import FOUND, Case
 
@@ -12,9 +9,9 @@ WORLDS = {(each.seed, each.faults, each.replicas, each.gap_seconds): each for ea
 
 
 def _world(case: Case) -> ClusterWorld:
-    world = ClusterWorld(case.seed, ClusterFaults.only(*case.faults))
-    world.plan = replace(world.plan, replicas=case.replicas, gap_seconds=case.gap_seconds)
-    return world
+    return ClusterWorld.plain(
+        case.seed, *case.faults, replicas=case.replicas, gap_seconds=case.gap_seconds
+    )
 
 
 @pytest.mark.slow

@@ -28,7 +28,9 @@ from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.runtime.simulation.network import SimulatedHost, SimulatedNetwork
 from pydanube.storage.config import LocalRetention, Rotation, Segments, StorageConfig, Wal
+from pydanube.wire.calls import ExchangeChannel
 from tests.support.plain_engine import PlainChannel, PlainEngine
+from tests.support.rough_wire import RoughChannel, RoughWire
 
 HOST = "broker"
 CLIENT_PORT, ADMIN_PORT = 6650, 50051
@@ -78,8 +80,8 @@ class MortalClock(SimulatedClock):
     While the process is paused they wait; its monotonic time goes on meanwhile, as a real one does.
     """
 
-    def __init__(self, skew_ms: int = 0) -> None:
-        super().__init__(skew_ms=skew_ms)
+    def __init__(self, skew_ms: int = 0, rate: float = 1.0) -> None:
+        super().__init__(skew_ms=skew_ms, rate=rate)
         self.alive = True
         self._resumes_at = 0.0
 
@@ -138,6 +140,8 @@ class BrokerMachine:
         note: Callable[[str], None],
         *,
         name: str = HOST,
+        wire: RoughWire | None = None,
+        clock_rate: float = 1.0,
     ) -> None:
         self.config = config
         self.name = name
@@ -145,6 +149,8 @@ class BrokerMachine:
         self._network = network
         self._randomness = randomness
         self._note = note
+        self._wire = wire
+        self._clock_rate = clock_rate
         self._server: BrokerServer | None = None
         self._starting: BrokerServer | None = None
         """The broker that was started last."""
@@ -193,7 +199,7 @@ class BrokerMachine:
     async def _start(self) -> None:
         self.boots += 1
         self.on_boot()
-        clock = self._clock = MortalClock(self._skew_ms)
+        clock = self._clock = MortalClock(self._skew_ms, self._clock_rate)
         host = self._network.host(self.name)
         machine = Machine(
             clock=clock,
@@ -203,7 +209,7 @@ class BrokerMachine:
         )
         self._note(f"{self.name} starts, number {self.boots}")
         try:
-            server = await self._serve(machine, PlainEngine(host), peers_of(host))
+            server = await self._serve(machine, PlainEngine(host), peers_of(host, self._wire))
         except Unavailable as error:
             self._note(f"{self.name} could not start: {error}")
             self._end_process()
@@ -339,11 +345,13 @@ class _Handler(logging.Handler):
         self._machine.take_log(record)
 
 
-def peers_of(host: SimulatedHost) -> Peers:
+def peers_of(host: SimulatedHost, wire: RoughWire | None = None) -> Peers:
     """Return how the broker on a host talks to others."""
 
-    def connect(address: str) -> PlainChannel:
+    def connect(address: str) -> ExchangeChannel:
         name, _, port = address.partition(":")
+        if wire is not None:
+            return RoughChannel(wire, host, name, int(port))
         return PlainChannel(host, name, int(port))
 
     return Peers(engine=PlainEngine(host), connect=connect)

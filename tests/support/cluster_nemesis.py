@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from typing import Protocol
 
 from pydanube.runtime.randomness import Randomness
@@ -12,11 +11,13 @@ from tests.support.broker_machine import BrokerMachine
 from tests.support.cluster_plans import ClusterFaults
 from tests.support.faulty_store import Cloud
 from tests.support.plans import CLIENT_HOSTS, pick
+from tests.support.rough_wire import RoughWire
 
 _LOOK_SECONDS = 0.1
 _JUMP_MS_MAX = 3_600_000
 _RETURN_SECONDS = 3.0
 _STORE_FAULT_PERCENT = 20
+_CALL_TROUBLE_PERCENT_MAX = 15
 
 Deed = Callable[[], Awaitable[None]]
 
@@ -42,6 +43,7 @@ class ClusterNemesis:
         machines: dict[str, BrokerMachine],
         network: SimulatedNetwork,
         cloud: Cloud,
+        wire: RoughWire,
         operators: Operators,
         randomness: Randomness,
         note: Callable[[str], None],
@@ -50,6 +52,7 @@ class ClusterNemesis:
         self._machines = machines
         self._network = network
         self._cloud = cloud
+        self._wire = wire
         self._operators = operators
         self._randomness = randomness
         self._note = note
@@ -77,10 +80,10 @@ class ClusterNemesis:
             "members": self._operators.change_members,
             "slow_disk": self._slow_disk,
             "store": self._fail_store,
+            "calls": self._disturb_calls,
         }
-        return [
-            (each.name, deeds[each.name]) for each in fields(faults) if getattr(faults, each.name)
-        ]
+        # Those without a deed are there from the beginning.
+        return [(name, deed) for name, deed in deeds.items() if getattr(faults, name)]
 
     async def run(self, seconds: float) -> None:
         """Do harm for that long, then mend everything."""
@@ -98,6 +101,7 @@ class ClusterNemesis:
         self._note("everything is healed")
         self._network.heal()
         self._cloud.fault_percent = 0
+        self._wire.trouble_percent = 0
         self.away.clear()
         hosts = [*self._machines, *CLIENT_HOSTS]
         for one in hosts:
@@ -245,3 +249,9 @@ class ClusterNemesis:
         self._cloud.fault_percent = _STORE_FAULT_PERCENT
         await asyncio.sleep(self._randomness.uniform(0.5, 3.0))
         self._cloud.fault_percent = 0
+
+    async def _disturb_calls(self) -> None:
+        self._wire.trouble_percent = 1 + self._randomness.below(_CALL_TROUBLE_PERCENT_MAX)
+        self._note(f"{self._wire.trouble_percent} of 100 calls between brokers have trouble")
+        await asyncio.sleep(self._randomness.uniform(0.5, 4.0))
+        self._wire.trouble_percent = 0

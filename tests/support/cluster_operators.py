@@ -124,7 +124,7 @@ class ClusterOperators:
             world.nemesis.away.pop(machine.name, None)
             return
         world.note(f"the disk of {machine.name} is lost, and broker {broker} with it")
-        del world.machines[machine.name]
+        world.machines.pop(machine.name, None)  # It may have been removed meanwhile.
         await self._persistently(lambda other: other.opened.raft.remove_member(broker))
         if self._randomness.below(3):
             await self._add(world.add_machine(f"new-{machine.name}", joins=True))
@@ -161,7 +161,7 @@ class ClusterOperators:
             # Emptied first: what it alone has must not go with it.
             await machine.stop()
         if await self._is_covered(BrokerId(node)):
-            del self._world.machines[machine.name]
+            self._world.machines.pop(machine.name, None)
             await self._persistently(lambda other: other.opened.raft.remove_member(node))
         else:
             self._world.nemesis.away.pop(machine.name, None)

@@ -1,12 +1,13 @@
 """What a simulated cluster consists of, drawn by seed. Pure."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from pydanube.model.policies import SubscriptionType
+from pydanube.model.policies import FailurePolicy, SubscriptionType
 from pydanube.runtime.randomness import Randomness
 from pydanube.storage.config import Segments
 from tests.support.plans import (
+    DEAD_LETTERS,
     GENTLE,
     KEYS,
     ConsumerPlan,
@@ -35,6 +36,8 @@ FaultName = Literal[
     "members",
     "slow_disk",
     "store",
+    "calls",
+    "drift",
 ]
 
 
@@ -70,6 +73,10 @@ class ClusterFaults:
     slow_disk: bool = False
     store: bool = False
     """The store of segments fails now and then."""
+    calls: bool = False
+    """Calls between brokers are lost, unanswered, brought twice, or late and out of order."""
+    drift: bool = False
+    """Clocks run at different speeds all the time, also those by which leases are counted."""
 
     @classmethod
     def every(cls) -> "ClusterFaults":
@@ -100,9 +107,31 @@ class ClusterPlan:
     """How long things are broken."""
     gap_seconds: float = 2.5
     """At most so long nothing new is broken."""
+    scribes: bool = False
+    """Somebody writes and reads metadata, and the order of all that is checked."""
+
+    @property
+    def reliable(self) -> tuple[TopicPlan, ...]:
+        return tuple(topic for topic in self.topics if topic.reliable)
+
+    @property
+    def has_dead_letters(self) -> bool:
+        return any(not each.is_gentle for topic in self.topics for each in topic.subscriptions)
 
 
 def draw_cluster_plan(randomness: Randomness) -> ClusterPlan:
+    """Return a cluster with all that may be in one."""
+    plan = draw_plain_plan(randomness)
+    more = []
+    if randomness.below(4) == 0:
+        more.append(_draw_harsh_topic(randomness))
+    if randomness.below(4) == 0:
+        more.append(_draw_best_effort_topic(randomness))
+    return replace(plan, topics=(*plan.topics, *more), scribes=True)
+
+
+def draw_plain_plan(randomness: Randomness) -> ClusterPlan:
+    """Return a cluster with reliable topics whose consumers ack everything, and nothing else."""
     return ClusterPlan(
         brokers=pick(randomness, (3, 3, 3, 5)),
         replicas=pick(randomness, (1, 2, 2, 3)),
@@ -160,4 +189,36 @@ def _draw_subscription(
             for number in range(count)
         ),
         think_seconds=pick(randomness, (0.0, 0.02, 0.2)),
+    )
+
+
+HARSH = FailurePolicy(
+    max_redelivery_count=2,
+    ack_timeout_ms=2_500,
+    base_redelivery_delay_ms=50,
+    max_redelivery_delay_ms=1_000,
+    backoff_strategy="Fixed",
+    dead_letter_topic=DEAD_LETTERS,
+    poison_policy="DeadLetter",
+)
+
+
+def _draw_harsh_topic(randomness: Randomness) -> TopicPlan:
+    """Return a topic whose consumers nack some messages once and others for ever."""
+    topic = _draw_topic(randomness, "x")
+    return replace(
+        topic,
+        subscriptions=tuple(
+            replace(each, temper=Temper(each.name, flaky=15, slow=5, poison=15), policy=HARSH)
+            for each in topic.subscriptions
+        ),
+    )
+
+
+def _draw_best_effort_topic(randomness: Randomness) -> TopicPlan:
+    topic = _draw_topic(randomness, "d")
+    return replace(
+        topic,
+        reliable=False,
+        subscriptions=tuple(replace(each, policy=None) for each in topic.subscriptions),
     )

@@ -7,6 +7,7 @@ part of what happened. The same seed does the same steps, in every process.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from traceback import format_exception
@@ -23,10 +24,13 @@ from pydanube.broker.config import (
     MetaStoreConfig,
     Ports,
 )
+from pydanube.client import client as client_module
 from pydanube.client.brokers import Surroundings
 from pydanube.client.client import Client
 from pydanube.client.retry import RetryPolicy
 from pydanube.cluster.mirrors.settings import MirrorSettings
+from pydanube.metadata.raft_store import RaftStore
+from pydanube.model.policies import DispatchStrategy
 from pydanube.runtime.files import Files
 from pydanube.runtime.randomness import Randomness, SeededRandomness
 from pydanube.runtime.simulation.clock import SimulatedClock
@@ -47,22 +51,34 @@ from tests.support.broker_machine import (
 from tests.support.checkers import Evidence, Violation, find_violations, unsettled
 from tests.support.cluster_nemesis import ClusterNemesis
 from tests.support.cluster_operators import RAFT_PORT, ClusterOperators
-from tests.support.cluster_plans import ClusterFaults, ClusterPlan, draw_cluster_plan
+from tests.support.cluster_plans import (
+    ClusterFaults,
+    ClusterPlan,
+    FaultName,
+    draw_cluster_plan,
+    draw_plain_plan,
+)
+from tests.support.cluster_scribes import Scribes
 from tests.support.faulty_store import Cloud, FaultyStore
 from tests.support.following_channel import FollowingChannel
 from tests.support.history import History
 from tests.support.operators import set_failure_policy, until_done
 from tests.support.owners import Owners
 from tests.support.plain_engine import PlainChannel
-from tests.support.plans import CLIENT_HOSTS, pick
+from tests.support.plans import CLIENT_HOSTS, DEAD_LETTERS, pick
 from tests.support.population import AUDIT, Population
 from tests.support.recorded_channel import ClientMemory, RecordedChannel
+from tests.support.rough_wire import COURIER, RoughWire
 from tests.support.wire_calls import create_producer, create_topic, send
 from tests.support.world import Outcome
 
 LEASE_MS = 1_000
 TIMES = ClusterConfig(lease_ms=LEASE_MS, heartbeat_ms=100, election_ms=400)
 MIRRORS = MirrorSettings(patience_ms=600, join_ms=1_500, retry_ms=400)
+
+DRIFT_MAX = 0.1
+"""By so much a clock is faster or slower than it should be: more than real ones, and still less
+than leases allow for."""
 
 SETUP_SECONDS_MAX = 60.0
 PUBLISH_SECONDS_MAX = 300.0
@@ -85,6 +101,7 @@ class ClusterPopulation(Population):
     def __init__(self, world: "ClusterWorld") -> None:
         super().__init__(world.seed, world.network, world.history, restless=world.faults.any)
         self._world = world
+        self._of_brokers = 0
 
     def _brokers(self) -> list[str]:
         return list(self._world.machines)
@@ -106,6 +123,22 @@ class ClusterPopulation(Population):
         memory = self._memories.setdefault(client, ClientMemory())
         return RecordedChannel(channel, self._history, client, memory)
 
+    def client_at(self, machine: str) -> Client:
+        """Return a client on a broker's own machine; what it says is not recorded."""
+        host = self._network.host(machine)
+        self._of_brokers += 1
+
+        def open_channel(url: str) -> PlainChannel:
+            return PlainChannel(host, url.removeprefix("http://").partition(":")[0], CLIENT_PORT)
+
+        surroundings = Surroundings(
+            open_channel=open_channel,
+            clock=SimulatedClock(),
+            randomness=self._chance(f"client of {machine}, {self._of_brokers}"),
+            retry=RetryPolicy(),
+        )
+        return Client([f"http://{machine}:{CLIENT_PORT}"], surroundings)
+
     def _client(self, client: str) -> Client:
         def open_channel(url: str) -> RecordedChannel:
             name = url.removeprefix("http://").partition(":")[0]
@@ -119,6 +152,10 @@ class ClusterPopulation(Population):
             retry=RetryPolicy(),
         )
         return Client([f"http://{name}:{CLIENT_PORT}" for name in self._brokers()], surroundings)
+
+
+def _chance(seed: int, purpose: str) -> Randomness:
+    return SeededRandomness(f"cluster {seed} {purpose}")
 
 
 class ClusterWorld:
@@ -142,6 +179,21 @@ class ClusterWorld:
         self._stores: list[tuple[Files, FaultyStore]] = []
         self._clients: list[asyncio.Task[Any]] = []
 
+    @classmethod
+    def plain(cls, seed: int, *faults: FaultName, **changes: Any) -> "ClusterWorld":
+        """Return a world without what came later: its seed does what it did when it was found.
+
+        Without names, the seed draws the faults. The plan may be changed.
+        """
+        drawn = ClusterFaults.drawn(_chance(seed, "faults"))
+        return cls(
+            seed,
+            ClusterFaults.only(*faults)
+            if faults
+            else dataclasses.replace(drawn, calls=False, drift=False),
+            dataclasses.replace(draw_plain_plan(_chance(seed, "plan")), **changes),
+        )
+
     def check(self) -> Outcome:
         """Live through it; raise AssertionError if any law was broken."""
         outcome = self.run()
@@ -163,12 +215,13 @@ class ClusterWorld:
             self._complain("failed", "".join(format_exception(error)))
         else:
             self.outcome.violations += find_violations(self._evidence)
+            self.outcome.violations += self._scribes.violations()
         self.outcome.violations += self._owners.violations
         self.outcome.operations = self.history.operations
         return self.outcome
 
     def chance(self, purpose: str) -> Randomness:
-        return SeededRandomness(f"cluster {self.seed} {purpose}")
+        return _chance(self.seed, purpose)
 
     def note(self, text: str) -> None:
         self.outcome.trace.append(f"{asyncio.get_running_loop().time():9.4f} {text}")
@@ -189,6 +242,7 @@ class ClusterWorld:
             self.chance("network"), connect_seconds=1.0, stall_seconds=_STALL_SECONDS
         )
         self._cloud = Cloud(self.chance("cloud"))
+        self._wire = RoughWire(self.network.host(COURIER), self.chance("wire"))
         for number in range(1, self.plan.brokers + 1):
             self.add_machine(f"b{number}")
         self._people = ClusterPopulation(self)
@@ -198,19 +252,21 @@ class ClusterWorld:
             self.machines,
             self.network,
             self._cloud,
+            self._wire,
             self._operators,
             self.chance("nemesis"),
             self.note,
             self.plan.gap_seconds,
         )
         first = next(iter(self.machines.values()))
-        with self._shared_store(), first.listening_to_logs():
+        with self._shared_store(), self._clients_of_brokers(), first.listening_to_logs():
             try:
                 await self._live()
             finally:
                 await self._end_clients()
                 self._watch_the_end()
                 await self._close_machines()
+                await self._wire.close()
 
     def add_machine(self, name: str, *, joins: bool = False) -> BrokerMachine:
         disk = SimulatedDisk(self.chance(f"disk of {name}"))
@@ -221,12 +277,19 @@ class ClusterWorld:
             self.chance(f"machine {name}"),
             self.note,
             name=name,
+            wire=self._wire,
+            clock_rate=self._clock_rate(name),
         )
         machine.on_boot = self._booted
         machine.on_death = lambda: self._cut_from_store(machine)
         self.machines[name] = machine
         self._all_machines.append(machine)
         return machine
+
+    def _clock_rate(self, name: str) -> float:
+        if not self.faults.drift:
+            return 1.0
+        return 1.0 + self.chance(f"clock of {name}").uniform(-DRIFT_MAX, DRIFT_MAX)
 
     def _cut_from_store(self, machine: BrokerMachine) -> None:
         """A dead broker reaches no segments either."""
@@ -277,6 +340,21 @@ class ClusterWorld:
         finally:
             broker_module.open_store = before
 
+    @contextmanager
+    def _clients_of_brokers(self) -> Iterator[None]:
+        """Let brokers that are clients of others, for dead letters, live in this network."""
+
+        async def connect(url: str) -> Client:
+            name = url.removeprefix("http://").partition(":")[0]
+            return self._people.client_at(name)
+
+        before = client_module.connect
+        client_module.connect = connect  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            client_module.connect = before
+
     async def _live(self) -> None:
         async with asyncio.timeout(SETUP_SECONDS_MAX):
             started = await asyncio.gather(*(each.start() for each in self.machines.values()))
@@ -284,6 +362,8 @@ class ClusterWorld:
             await self._create_topics()
             await self._let_consumers_in()
         self._start(self.nemesis.keep_running(), "supervisor")
+        self._scribes = Scribes(self._metadata, self.chance("scribes"), self.note)
+        writing = [self._start(self._scribes.run(), "scribe") for _ in range(self._scribes_count)]
         producers = [
             self._start(
                 self._people.producer(topic, plan).run(), f"producer {topic.name} {plan.name}"
@@ -296,7 +376,22 @@ class ClusterWorld:
             self._start(self._operators.activate_all(), "operator")
             await self._expect_service()
             await asyncio.gather(*producers)
+            for scribe in writing:
+                scribe.cancel()
+            await self._scribes.read_all()
         await self._drain()
+
+    @property
+    def _scribes_count(self) -> int:
+        return 2 if self.plan.scribes else 0
+
+    def _metadata(self) -> list[RaftStore]:
+        """Return the metadata as every broker has it that serves."""
+        return [
+            machine.server._broker._serving.opened.raft
+            for machine in self.machines.values()
+            if machine.server is not None and machine.server._broker._serving is not None
+        ]
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
@@ -319,8 +414,9 @@ class ClusterWorld:
             await machine.close()
             for text in machine.complaints:
                 self._complain("broker", text)
-        self.outcome.faults = self.nemesis.injected
-        self._evidence.restarts = self.outcome.boots - self.plan.brokers
+        self.outcome.faults = {**self.nemesis.injected, **self._wire.told()}
+        # A topic that changes hands is to its new owner what a restart is to a broker.
+        self._evidence.restarts = self.outcome.boots - self.plan.brokers + self.faults.any
 
     # Setting up.
 
@@ -328,10 +424,14 @@ class ClusterWorld:
         admin = self._people.channel("operator", ADMIN_PORT)
         for topic in self.plan.topics:
             name = topic.name
-            await until_done(lambda name=name: create_topic(admin, name, "Reliable"))  # type: ignore[misc]
+            strategy: DispatchStrategy = "Reliable" if topic.reliable else "NonReliable"
+            await until_done(
+                lambda name=name, strategy=strategy: create_topic(admin, name, strategy)  # type: ignore[misc]
+            )
             for subscription in topic.subscriptions:
                 policy = subscription.policy
-                assert policy is not None
+                if policy is None:
+                    continue
                 await until_done(
                     lambda name=name, sub=subscription.name, policy=policy: set_failure_policy(  # type: ignore[misc]
                         admin, name, sub, policy
@@ -343,7 +443,10 @@ class ClusterWorld:
         arrivals = []
         for topic in self.plan.topics:
             for subscription in topic.subscriptions:
-                self._evidence.subscriptions.append(subscription.watched(topic.name))
+                if topic.reliable:
+                    self._evidence.subscriptions.append(subscription.watched(topic.name))
+                else:
+                    self._evidence.best_effort.append((topic.name, subscription.name))
                 for plan in subscription.consumers:
                     consumer = self._people.consumer(topic, subscription, plan)
                     self._start(consumer.run(), f"consumer {subscription.name} {plan.name}")
@@ -357,7 +460,9 @@ class ClusterWorld:
         """All is healed: within bounded time every topic takes a message, and confirms it."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        closing = [self._start(self._close_topic(each.name), "closer") for each in self.plan.topics]
+        closing = [
+            self._start(self._close_topic(each.name), "closer") for each in self.plan.reliable
+        ]
         _, late = await asyncio.wait(closing, timeout=SERVED_SECONDS_MAX)
         if late:
             self._complain("not served", f"{len(late)} topics, {SERVED_SECONDS_MAX:g} s after")
@@ -386,9 +491,11 @@ class ClusterWorld:
     async def _drain(self) -> None:
         """Let everything come to rest, then read all there is once more."""
         self.note("draining")
-        for topic in self.plan.topics:
+        for topic in self.plan.reliable:
             self._ends[topic.name] = await self._send_last(topic.name, "last")
             self._start(self._people.auditor(topic.name).run(), f"auditor of {topic.name}")
+        if self.plan.has_dead_letters:
+            self._start(self._people.auditor(DEAD_LETTERS).run(), "auditor of dead letters")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + DRAIN_SECONDS_MAX
         while loop.time() < deadline:
@@ -407,11 +514,17 @@ class ClusterWorld:
         )
 
     def _read_audits(self) -> None:
-        logs: dict[str, dict[int, str]] = {topic.name: {} for topic in self.plan.topics}
+        logs: dict[str, dict[int, str]] = {topic.name: {} for topic in self.plan.reliable}
+        letters = []
         for delivery in self.history.deliveries:
-            if delivery.subscription == AUDIT:
+            if delivery.subscription != AUDIT:
+                continue
+            if delivery.topic == DEAD_LETTERS:
+                letters.append(delivery)
+            else:
                 logs[delivery.topic].setdefault(delivery.offset, delivery.value)
         self._evidence.logs.update(logs)
+        self._evidence.dead_letters = {DEAD_LETTERS: letters}
 
     def _watch_the_end(self) -> None:
         self._read_audits()
@@ -423,7 +536,7 @@ class ClusterWorld:
 
     def _lags(self) -> Iterator[str]:
         """Return which subscriptions have something left to do, as their brokers see it."""
-        for plan in self.plan.topics:
+        for plan in self.plan.reliable:
             topic = self._served(plan.name)
             if topic is None:
                 yield f"{plan.name} is served by nobody"

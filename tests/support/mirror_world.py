@@ -66,6 +66,8 @@ class Faults:
     slow_disk: int = 2
     wish: int = 0
     """For another number of copies, while the topic is in use."""
+    usurp: int = 0
+    """A topic is given away while its owner, which hears nothing of that, still has its mirrors."""
 
 
 @dataclass
@@ -396,19 +398,20 @@ class MirrorWorld:
             for node in list(self.nodes.values()):
                 for topic, serving in list(node.serving.items()):
                     if self.random.below(3):
-                        self._send(topic, serving)
+                        self._send(topic, node, serving)
                     if self.random.below(4) == 0:
                         self._settle(topic, node, serving)
 
-    def _send(self, topic: str, serving: Serving) -> None:
+    def _send(self, topic: str, node: Node, serving: Serving) -> None:
         payloads = []
+        clock = node.clock
         for _ in range(1 + self.random.below(3)):
             self._sent += 1
             payloads.append(b"%d" % self._sent + b"." * self.random.below(200))
         base = -1
 
         def done(error: DanubeError | None) -> None:
-            if error is None:
+            if error is None and clock.alive:
                 for offset, payload in enumerate(payloads, base):
                     self._acked(topic, offset, payload)
 
@@ -426,9 +429,10 @@ class MirrorWorld:
         if end == 0 or node.storage is None:
             return
         start = self.random.below(end)
+        clock = node.clock
 
         def done(error: DanubeError | None) -> None:
-            if error is None:
+            if error is None and clock.alive:
                 self.counts["settled"] += 1
                 self.settled[topic].add(start, start + 1)
 
@@ -450,6 +454,7 @@ class MirrorWorld:
             + [self._quiet] * faults.quiet
             + [self._slow_disk] * faults.slow_disk
             + [self._wish] * faults.wish
+            + [self._usurp] * faults.usurp
         )
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end:
@@ -538,6 +543,33 @@ class MirrorWorld:
 
     async def _wish(self) -> None:
         self.wanted = 1 + self.random.below(3)
+
+    async def _usurp(self) -> None:
+        """Give a topic to a broker that reaches the mirrors and not the owner; restart some."""
+        topic = TOPICS[self.random.below(len(TOPICS))]
+        owner, replicas = self._owner(topic), self._replicas(topic)
+        if owner is None or replicas is None or topic not in owner.serving:
+            return
+        heirs = [
+            node
+            for node in self.nodes.values()
+            if node.broker not in replicas.members and node.storage is not None
+        ]
+        if not heirs:
+            return
+        heir = heirs[self.random.below(len(heirs))]
+        self.network.cut_both_ways(owner.name, heir.name)
+        asyncio.get_running_loop().call_later(
+            self.plan.news_seconds, lambda: self.network.mend(owner.name, heir.name)
+        )
+        await self._assign(topic, heir)
+        if self.random.below(2):
+            await asyncio.sleep(self.random.uniform(0.05, 0.4))
+            for member in replicas.members[1:]:
+                if self.nodes[member].storage is not None:
+                    await self.nodes[member].crash()
+                    await self.nodes[member].boot()
+        await asyncio.sleep(self.plan.news_seconds / 2)
 
     async def _slow_disk(self) -> None:
         node = self._some_node()

@@ -46,6 +46,8 @@ class TopicConsumer(Generic[Value]):
         self._connection = brokers.service
         self._consumer_id = 0
         self._heard = False  # Since the stream was opened.
+        self._follows = False
+        """Whether `run` finds the topic again when it has moved."""
         self._in_hand: dict[int, Receipt] = {}
         """By offset: what the application has taken and not settled."""
 
@@ -86,13 +88,17 @@ class TopicConsumer(Generic[Value]):
         the broker decides who has it. Subscribing again would take it back, and so on for ever.
         """
         attempt = 0
-        while True:
-            lost = await self._receive_until_lost()
-            attempt = 0 if self._heard else attempt
-            await self._brokers.pause(attempt)
-            attempt += 1
-            if lost is not None:
-                await self._attach_again(lost)
+        self._follows = True
+        try:
+            while True:
+                lost = await self._receive_until_lost()
+                attempt = 0 if self._heard else attempt
+                await self._brokers.pause(attempt)
+                attempt += 1
+                if lost is not None:
+                    await self._attach_again(lost)
+        finally:
+            self._follows = False
 
     # What the application has.
 
@@ -157,6 +163,11 @@ class TopicConsumer(Generic[Value]):
             async with asyncio.timeout(SETTLE_SECONDS_MAX):
                 while True:
                     try:
+                        if not self._follows:
+                            # A closed consumer's messages can still be settled, wherever that is.
+                            self._connection = await self._brokers.serving(
+                                self.topic, self._connection
+                            )
                         return await call(self._connection)
                     except DanubeError as error:
                         if not error.retryable:

@@ -69,6 +69,9 @@ class Opening:
         self._begun.pop(topic, None)
         if record.strategy != "Reliable":
             return True
+        # What this process queued when it served the topic before has offsets, and may still be
+        # answered: it must be in the journal before anybody asks where that ends.
+        await self._storage.flush()
         replicas = self._replicas(topic)
         if replicas is not None and replicas.epoch == epoch:
             if self._may_resume(topic, record, replicas):

@@ -177,7 +177,7 @@ class Ownership(Placement):
     def _reconcile(self) -> None:
         wanted = self._wanted()
         for name, served in list(self._served.items()):
-            if wanted.get(name) != served.epoch:
+            if wanted.get(name) != served.epoch or self._is_stuck(served):
                 self._begin(name, self._let_go(name, served))
         if self._stopping:
             return
@@ -192,6 +192,16 @@ class Ownership(Placement):
             served = self._served[name]
             if served.replicated is None and self._opening.lacks_copies(served.topic):
                 self._begin(name, self._begin_copies(name, served))
+
+    def _is_stuck(self, served: _Served) -> bool:
+        """Tell whether a topic takes nothing more although the journal works.
+
+        Something was in doubt when this broker was not sure of its place, or when mirrors refused
+        it. It may be sure again by now; the topic is not until it has been opened anew.
+        """
+        log = served.topic.log
+        failed = log is not None and log.failure is not None
+        return failed and self._topics.storage.failure is None
 
     def _wanted(self) -> dict[str, int]:
         if not self._membership.is_certain:

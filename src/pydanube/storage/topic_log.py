@@ -182,6 +182,11 @@ class TopicLog:
         """Readers see what lies below."""
         return self._durable_end
 
+    @property
+    def failure(self) -> DanubeError | None:
+        """Why nothing more is acknowledged until the log is opened anew; None if all is well."""
+        return self._failure
+
     def append(
         self,
         batch: Batch,

@@ -201,6 +201,7 @@ class Registration:
                 access_mode=access_mode,
             )
             await self._catalog.put_producer(topic.name, name, record)
+            self._check_served(topic)
             known = self._add_producer(topic, name, record)
         known.seen_ms = self._clock.monotonic_ms()
         self._told_closed.pop(known.id, None)
@@ -311,6 +312,7 @@ class Registration:
         subscription_id = SubscriptionId(await self._catalog.subscription_ids.take())
         record = SubscriptionRecord(id=subscription_id, kind=kind, start=start, lease=lease)
         await self._catalog.put_subscription(topic.name, name, record)
+        self._check_served(topic)
         return self._add_subscription(topic, name, record, Offset(0))
 
     def _add_subscription(
@@ -399,6 +401,7 @@ class Registration:
             salt += 1
         record = ConsumerRecord(id=consumer_id, filters=filters)
         await self._catalog.put_consumer(topic.name, subscription.name, name, record)
+        self._check_served(topic)
         consumer = Consumer(consumer_id, name, filters)
         self._consumers[consumer_id] = RegisteredConsumer(topic, subscription, consumer)
         return consumer
@@ -563,6 +566,11 @@ class Registration:
             _end_stream(closing)
 
     # Letting go.
+
+    def _check_served(self, topic: Topic) -> None:
+        """Refuse what was recorded while the topic left: nobody would take leave of it."""
+        if self._topics.find(topic.name) is not topic:
+            raise Unavailable(f"topic {topic.name} is no longer served here; look it up again")
 
     def retire(self, topic: Topic) -> None:
         """Forget everybody of a topic that is served here no more.
