@@ -78,6 +78,8 @@ class Plan:
     faults: Faults = field(default_factory=Faults)
     news_seconds: float = 0.6
     """So long an owner may go on that has been replaced."""
+    record_seconds: float = 0.2
+    """So long it may take to record a set."""
 
 
 class _Sets(ReplicaSets):
@@ -331,7 +333,7 @@ class MirrorWorld:
         self.records: dict[str, TopicRecord] = {}
         self.nodes: dict[BrokerId, Node] = {}
         self.is_troubled = True
-        self.record_seconds = 0.2
+        self.record_seconds = self.plan.record_seconds
         self.last_refusal = ""
         self._sent = 0
         self._wiped: set[BrokerId] = set()

@@ -1,6 +1,7 @@
 """Bugs in journal mirrors, planted one at a time, that the mirror world must find."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -12,6 +13,7 @@ from pydanube.storage.mirrors.mirror_logs import MirrorLogs, SectionAnswer
 from pydanube.storage.mirrors.replication import Answer, Replication
 from pydanube.storage.mirrors.stream import Done, TopicStream
 from pydanube.storage.topic_log import TopicLog
+from tests.support.mirror_world import Faults, MirrorWorld, Plan
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -95,15 +97,37 @@ def acks_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopicStream, "when_acknowledged", when_acknowledged)
 
 
-PLANTS: tuple[Plant, ...] = (
-    one_copy_is_enough,
-    the_first_answer_is_taken,
-    batches_wait_for_nobody,
-    too_few_answers_are_enough,
-    epochs_are_not_checked,
-    promises_are_not_journaled,
-    the_old_majority_alone_counts,
-    sets_are_recorded_uncovered,
-    mirrors_answer_before_they_have_synced,
-    acks_wait_for_nobody,
+@dataclass(frozen=True)
+class Case:
+    """A bug, and the worlds of which one finds it."""
+
+    plant: Plant
+    faults: Faults = field(default_factory=Faults)
+    replicas: tuple[int, ...] = (2, 3)
+    record_seconds: float = 0.2
+    first: int = 1
+    """The seed to begin with."""
+
+    def world(self, seed: int, replicas: int) -> MirrorWorld:
+        plan = Plan(
+            replicas=replicas,
+            news_seconds=4.0,
+            seconds=6.0,
+            faults=self.faults,
+            record_seconds=self.record_seconds,
+        )
+        return MirrorWorld(f"planted {replicas} {seed}", plan)
+
+
+USURPERS = Faults(crash=0, wipe=0, cut=0, move=0, quiet=1, slow_disk=0, usurp=6)
+"""Owners that have been replaced go on, and only their mirrors can stop them."""
+CHANGES = Faults(crash=6, wipe=0, cut=8, move=2, quiet=0, slow_disk=0)
+"""Sets change all the time, and owners die meanwhile."""
+
+FOUND = (
+    Case(one_copy_is_enough),
+    Case(the_first_answer_is_taken),
+    Case(batches_wait_for_nobody),
+    Case(too_few_answers_are_enough, replicas=(3,), first=3),
+    Case(epochs_are_not_checked, USURPERS, replicas=(2,)),
 )
