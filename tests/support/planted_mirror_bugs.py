@@ -10,7 +10,7 @@ from pydanube.cluster.mirrors.service import MirrorService
 from pydanube.model.ids import BrokerId, TopicId
 from pydanube.storage.mirrors import replication
 from pydanube.storage.mirrors.mirror_logs import MirrorLogs, SectionAnswer
-from pydanube.storage.mirrors.replication import Answer, Replication
+from pydanube.storage.mirrors.replication import Answer
 from pydanube.storage.mirrors.stream import Done, TopicStream
 from pydanube.storage.topic_log import TopicLog
 from tests.support.mirror_world import Faults, MirrorWorld, Plan
@@ -65,22 +65,6 @@ def promises_are_not_journaled(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MirrorService, "_check_claim", check_claim)
 
 
-def the_old_majority_alone_counts(patch: pytest.MonkeyPatch) -> None:
-    """While a set takes the place of another, only the one is asked that was recorded before."""
-
-    def advance(state: Replication) -> None:
-        if state.members:
-            reached = min(state.own_synced, state._reached(state.members))
-            state.acknowledged = max(state.acknowledged, reached)
-
-    patch.setattr(Replication, "_advance", advance)
-
-
-def sets_are_recorded_uncovered(patch: pytest.MonkeyPatch) -> None:
-    """A set is recorded before its members have what was acknowledged."""
-    patch.setattr(Replication, "is_covered", property(lambda state: True))
-
-
 def mirrors_answer_before_they_have_synced(patch: pytest.MonkeyPatch) -> None:
     async def when_synced(logs: MirrorLogs, answers: list[SectionAnswer]) -> list[SectionAnswer]:
         return answers
@@ -121,8 +105,8 @@ class Case:
 
 USURPERS = Faults(crash=0, wipe=0, cut=0, move=0, quiet=1, slow_disk=0, usurp=6)
 """Owners that have been replaced go on, and only their mirrors can stop them."""
-CHANGES = Faults(crash=6, wipe=0, cut=8, move=2, quiet=0, slow_disk=0)
-"""Sets change all the time, and owners die meanwhile."""
+LOSSES = Faults(crash=6, wipe=6, cut=1, move=2, quiet=1, slow_disk=6)
+"""Disks are slow, and machines are lost while something is on its way to them."""
 
 FOUND = (
     Case(one_copy_is_enough),
@@ -130,4 +114,12 @@ FOUND = (
     Case(batches_wait_for_nobody),
     Case(too_few_answers_are_enough, replicas=(3,), first=3),
     Case(epochs_are_not_checked, USURPERS, replicas=(2,)),
+    Case(promises_are_not_journaled, USURPERS, replicas=(2,), first=9),
+    Case(mirrors_answer_before_they_have_synced, LOSSES, replicas=(2,), first=11),
+    Case(
+        acks_wait_for_nobody,
+        Faults(crash=8, wipe=4, cut=6, move=4, quiet=0, slow_disk=0),
+        replicas=(3,),
+        first=20,
+    ),
 )
