@@ -19,15 +19,25 @@ _MASTER = "local[*,4]"
 @service_addr_option
 @output_option
 @click.option("--spark", is_flag=True, help="Start Spark, too, and compare its settings.")
-def command(service_addr: str, output: str, spark: bool) -> None:
+@click.option(
+    "--master",
+    default=_MASTER,
+    show_default=True,
+    help="The Spark to look at, with --spark; sc://host:port is a Spark Connect server.",
+)
+def command(service_addr: str, output: str, spark: bool, master: str) -> None:
     """Check packages, Java, environment and broker. Exit code 1 if something must be mended."""
     from pydanube.cli.output import show
+    from pydanube.spark.connect import is_connect_url
     from pydanube.spark.health import examine
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pydanube"
-    found = [_broker(service_addr), *examine(os.environ, cache)]
+    # Whoever asks a Spark Connect server needs no Java.
+    unneeded = ("java",) if spark and is_connect_url(master) else ()
+    looked_at = [each for each in examine(os.environ, cache) if each.check not in unneeded]
+    found = [_broker(service_addr), *looked_at]
     if spark and all(each.state != "failed" for each in found[1:]):
-        found += _session()
+        found += _session(master)
     show(found, output)
     if any(each.state == "failed" for each in found):
         raise click.exceptions.Exit(1)
@@ -50,13 +60,17 @@ def _broker(url: str) -> "Finding":
     return Finding(check="broker", state="ok", detail=f"{url}, {topics} topics")
 
 
-def _session() -> "list[Finding]":
-    from pydanube.spark.health import examine_session
-    from pydanube.spark.sessions import session
+def _session(master: str) -> "list[Finding]":
+    from pydanube.errors import DanubeError
+    from pydanube.spark.health import Finding, examine_session, examine_workers
+    from pydanube.spark.sessions import quiet_settings, session
 
-    quiet = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    running = session("doctor", _MASTER, **quiet)
     try:
-        return examine_session(lambda name: running.conf.get(name, None))
+        running = session("doctor", master, **quiet_settings(master))
+    except DanubeError as error:
+        return [Finding(check="spark", state="failed", detail=str(error))]
+    try:
+        settings = examine_session(lambda name: running.conf.get(name, None))
+        return [*examine_workers(running), *settings]
     finally:
         running.stop()

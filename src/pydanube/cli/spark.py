@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pydanube.spark.compacting import Compacted
+    from pydanube.spark.launching import Launch
     from pydanube.spark.replaying import Replayed
 
 _MASTER = "local[*,4]"
 
 master_option = click.option(
-    "--master", default=_MASTER, show_default=True, help="Spark's master; local ones: loopback."
+    "--master",
+    default=_MASTER,
+    show_default=True,
+    help="Spark's master; local ones: loopback. sc://host:port: a Spark Connect server.",
 )
 conf_option = click.option(
     "--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated."
@@ -37,7 +41,9 @@ def command() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def shell(master: str, conf: tuple[str, ...], arguments: tuple[str, ...]) -> None:
     """Open PySpark's shell; ARGUMENTS are handed through to it."""
-    _become("pyspark", master, conf, arguments)
+    from pydanube.spark.launching import launch
+
+    _become(launch("pyspark", os.environ, master=master, conf=conf, arguments=arguments))
 
 
 @command.command(context_settings={"ignore_unknown_options": True})
@@ -47,19 +53,31 @@ def shell(master: str, conf: tuple[str, ...], arguments: tuple[str, ...]) -> Non
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(master: str, conf: tuple[str, ...], file: str, arguments: tuple[str, ...]) -> None:
     """Run FILE, a Python program, by spark-submit; ARGUMENTS are its own."""
-    _become("spark-submit", master, conf, (file, *arguments))
-
-
-def _become(program: str, master: str, conf: tuple[str, ...], arguments: tuple[str, ...]) -> None:
     from pydanube.spark.launching import launch
 
-    wanted = launch(
-        "pyspark" if program == "pyspark" else "spark-submit",
-        os.environ,
-        master=master,
-        conf=conf,
-        arguments=arguments,
-    )
+    words = (file, *arguments)
+    _become(launch("spark-submit", os.environ, master=master, conf=conf, arguments=words))
+
+
+@command.command(context_settings={"ignore_unknown_options": True})
+@master_option
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=15002, show_default=True, help="To listen on."
+)
+@conf_option
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def server(master: str, port: int, conf: tuple[str, ...], arguments: tuple[str, ...]) -> None:
+    """Run a Spark Connect server, for sc://127.0.0.1:PORT; ARGUMENTS go to spark-submit.
+
+    It listens on loopback: whoever reaches it may run programs. For others put a proxy that
+    authenticates before it.
+    """
+    from pydanube.spark.launching import launch_server
+
+    _become(launch_server(os.environ, master=master, port=port, conf=conf, arguments=arguments))
+
+
+def _become(wanted: "Launch") -> None:
     os.execve(wanted.command[0], wanted.command, wanted.environment)
 
 
@@ -197,10 +215,10 @@ def compact(
 
 @contextmanager
 def _session(name: str, master: str, conf: tuple[str, ...]) -> "Iterator[SparkSession]":
-    from pydanube.spark.sessions import session
+    from pydanube.spark.sessions import quiet_settings, session
 
-    quiet = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    spark = session(name, master, **{**quiet, **dict(_pair(each) for each in conf)})
+    given = {**quiet_settings(master), **dict(_pair(each) for each in conf)}
+    spark = session(name, master, **given)
     try:
         yield spark
     finally:

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+from typing_extensions import override
 
 from pydanube.errors import Corruption
 from pydanube.pipelines.errors import FlowHeld
@@ -25,6 +26,7 @@ _Kept = TypeVar("_Kept")
 
 _RECORD = ".flow.json"
 _STATUS = ".status.json"
+_NOTES = ".batches.json"
 _STATIC_BATCHES_MAX = 10
 
 
@@ -51,6 +53,12 @@ class FlowFiles:
         self._base = f"{self._directory}/{flow}"
         self._name = f"{pipeline}/{flow}"
         self._held = HeldFile(f"{self._base}.lock")
+        self._arguments = root, pipeline, flow
+
+    @override
+    def __reduce__(self) -> tuple[type["FlowFiles"], tuple[str, str, str]]:
+        # Whoever holds the flow is this process; a batch that runs elsewhere is not.
+        return FlowFiles, self._arguments
 
     @property
     def checkpoint(self) -> str:
@@ -136,6 +144,18 @@ class FlowFiles:
         newest = sorted(kept, key=int)[-_STATIC_BATCHES_MAX:]
         content = msgspec.json.encode({each: kept[each] for each in newest})
         replace_file(f"{self._base}.statics.json", content)
+
+    def batch_notes(self) -> bytes | None:
+        """Return what batches that ran in other processes have noted since the last start."""
+        return read_file_if_there(f"{self._base}{_NOTES}")
+
+    def note_batches(self, content: bytes) -> None:
+        """Keep what batches that run in other processes note."""
+        replace_file(f"{self._base}{_NOTES}", content)
+
+    def forget_batches(self) -> None:
+        """Begin without notes of batches."""
+        remove_file(f"{self._base}{_NOTES}")
 
     def set_aside(self, suffix: str) -> None:
         """Begin without the old checkpoint; it is kept under another name."""

@@ -22,6 +22,7 @@ from pydanube.pipelines.frames import (
     PythonStep,
     Shape,
     cut_of,
+    is_hopeless,
     look_up,
     steps_after,
     version_of,
@@ -29,14 +30,16 @@ from pydanube.pipelines.frames import (
 )
 from pydanube.pipelines.graph import REJECTED, Flow
 from pydanube.pipelines.identity import FlowIdentity, identity_of
+from pydanube.pipelines.remote_batches import RemoteBatches, RemoteFailure, notes_of
 from pydanube.pipelines.reports import FlowStatus, status_of
 from pydanube.pipelines.waiting import begun_before
 from pydanube.pipelines.writing import topic_options
 from pydanube.runtime.clock import Clock
 from pydanube.spark.amounts import read_duration_ms
 from pydanube.spark.brokers import brokers_of
+from pydanube.spark.connect import is_connected
 from pydanube.spark.options import read_options, write_options
-from pydanube.spark.progress import offsets_of
+from pydanube.spark.progress import offsets_of, total_of
 from pydanube.spark.sink.frames import check_frame
 from pydanube.spark.source.cursors import move_for_holder
 from pydanube.spark.source.offsets import read_offset
@@ -132,7 +135,7 @@ class FlowRun:
         self._files = FlowFiles(definition.checkpoints, flow.pipeline, flow.sink.name)
         self._beginning = beginning or Beginning()
         self._trigger = trigger or definition.trigger_of(flow.sink)
-        self._around = around_batch or (lambda work, frame, number: work(frame, number))
+        self._around = around_batch or BatchWork.__call__
         self._query: StreamingQuery | None = None
         self.side: FlowRun | None = None
         """Carries rejected rows from ahead of a step that keeps state."""
@@ -143,6 +146,7 @@ class FlowRun:
         self._failures = 0
         self._stop_by_ms: int | None = None
         self._out_before = 0
+        self._noted = 0
 
     @property
     def has_ended(self) -> bool:
@@ -225,11 +229,20 @@ class FlowRun:
             self.side = self._rejecting(planning.early)
             self.side.start()
         self._query = self._open(planning.shape.frames[planning.cut], work)
+        if self._files.query_id() is None:
+            self._query.stop()
+            self._query = None
+            raise FlowRefused(
+                f"{self.flow.name}: Spark keeps checkpoints, and {self._files.checkpoint} is not "
+                "there for this process; name a directory that this machine and Spark's share"
+            )
         self.status.state = "RUNNING"
         begin(self.flow, self._files, planning.identity, Beginning(), 0)  # Now with the query's id.
         self._files.report(self.status)
 
-    def _open(self, frame: "DataFrame", work: BatchWork) -> "StreamingQuery":
+    def _carrier(self, work: BatchWork) -> "Callable[[DataFrame, int], None]":
+        """Return what carries out batches: here, or where Spark Connect takes it."""
+
         def carry_out(batch: "DataFrame", number: int) -> None:
             try:
                 self._take(self._around(work, batch, number))
@@ -237,10 +250,28 @@ class FlowRun:
                 self._raised = error  # Spark would keep a text of it alone.
                 raise
 
+        if not is_connected(self._spark):
+            return carry_out
+        self._files.forget_batches()
+        self._noted = 0
+        return RemoteBatches(work, self._files, self._around)
+
+    def _take_notes(self) -> None:
+        """Take what batches have noted that run elsewhere."""
+        for note in notes_of(self._files):
+            if note.attempt <= self._noted:
+                continue
+            self._noted = note.attempt
+            if note.done is not None:
+                self._take(note.done.restored())
+            if note.error is not None:
+                self._raised = RemoteFailure(note.error, hopeless=note.hopeless)
+
+    def _open(self, frame: "DataFrame", work: BatchWork) -> "StreamingQuery":
         mode = {"append": "append", "upsert": "update", "complete": "complete"}
         writer = (
-            frame.writeStream.foreachBatch(carry_out)
-            .option("checkpointLocation", self._files.checkpoint)
+            frame.writeStream.foreachBatch(self._carrier(work))
+            .option("checkpointLocation", f"file://{self._files.checkpoint}")
             .outputMode(mode[self.flow.sink.mode])
             .queryName(self.flow.name)
         )
@@ -301,11 +332,13 @@ class FlowRun:
         query = self._query
         if query is None:
             return
+        if is_connected(self._spark):
+            self._take_notes()
         for each in query.recentProgress:
             progress: dict[str, Any] = each if isinstance(each, dict) else each.jsonValue()
             if progress["batchId"] <= self._seen or not progress.get("batchDuration"):
                 continue
-            if not progress.get("numInputRows") and "addBatch" not in progress["durationMs"]:
+            if not total_of(progress, "numInputRows") and "addBatch" not in progress["durationMs"]:
                 continue
             self._seen = progress["batchId"]
             self.status.take(progress)
@@ -354,7 +387,7 @@ class FlowRun:
         self._query = None
         self._raised = None
         self.status.error = f"{self.flow.name} failed {self._place()}: {words_of(error)}"
-        hopeless = _is_hopeless(error)
+        hopeless = error.hopeless if isinstance(error, RemoteFailure) else is_hopeless(error)
         if hopeless or self._failures >= self._definition.on_failure.restarts:
             self._end("FAILED")
             return
@@ -393,15 +426,6 @@ class FlowRun:
         self._files.let_go()
         if state == "FAILED" and self.side is not None:
             self.side.stop()
-
-
-def _is_hopeless(error: Exception) -> bool:
-    """Tell whether starting again cannot help."""
-    from pyspark.errors import AnalysisException
-
-    if isinstance(error, DanubeError):
-        return not error.retryable
-    return isinstance(error, AnalysisException)
 
 
 def _ancestors(name: str, shape: Shape) -> set[str]:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pydanube.errors import InvalidRequest
+from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.pipelines.definitions import Danube, Dedupe, Scalar, Source, State, Step, Watermark
 from pydanube.pipelines.graph import Flow, chance_in, lengthened, step_inputs
 from pydanube.spark.amounts import read_instant_ms
+from pydanube.spark.connect import is_connected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +38,7 @@ _SHUFFLES = re.compile(
 )
 
 
+_ANALYSED = "== Analyzed Logical Plan =="
 _PLACE = ("topic", "partition", "offset")
 _NUMBER = "__danube_number"
 _TIME_MODES = {"none": "None", "processing": "ProcessingTime", "event": "EventTime"}
@@ -227,6 +229,15 @@ def words_of(error: Exception) -> str:
     return own[-1].partition(": ")[2] if own else text
 
 
+def is_hopeless(error: Exception) -> bool:
+    """Tell whether starting again cannot help."""
+    from pyspark.errors import AnalysisException
+
+    if isinstance(error, DanubeError):
+        return not error.retryable
+    return isinstance(error, AnalysisException)
+
+
 def find_function(reference: str) -> PythonStep:
     """Return the function that `module:function` names."""
     module, _, name = reference.partition(":")
@@ -300,7 +311,12 @@ def _keeps_state(plan: str, inputs: Iterable[str]) -> bool:
 
 
 def _plan(frame: "DataFrame") -> str:
-    return str(frame._jdf.queryExecution().analyzed().toString())
+    if not is_connected(frame):
+        return str(frame._jdf.queryExecution().analyzed().toString())
+    # Over Spark Connect there is the text for people alone: a title, the columns, the plan.
+    explained: str = frame._explain_string(extended=True)  # type: ignore[operator]
+    analysed = explained.partition(_ANALYSED)[2].partition("\n== ")[0]
+    return analysed.lstrip("\n").partition("\n")[2]
 
 
 def _deduped(frame: "DataFrame", dedupe: Dedupe) -> "DataFrame":

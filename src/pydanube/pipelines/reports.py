@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from pydanube.pipelines.graph import Flow
-from pydanube.spark.progress import lag_of
+from pydanube.spark.progress import lag_of, total_of
 
 State = Literal["STARTING", "RUNNING", "RESTARTING", "STOPPED", "DONE", "FAILED"]
 
@@ -44,8 +44,8 @@ class FlowStatus(Struct, kw_only=True):
         self.state = "RUNNING"
         self.batch = progress["batchId"]
         self.batches += 1
-        self.rows_in += progress.get("numInputRows") or 0
-        self.in_per_second = progress.get("processedRowsPerSecond") or 0.0
+        self.rows_in += int(total_of(progress, "numInputRows"))
+        self.in_per_second = total_of(progress, "processedRowsPerSecond")
         self.batch_ms = progress.get("batchDuration") or 0
         self.batch_seconds += self.batch_ms / 1000
         self.lag = sum(lag_of(progress).values())

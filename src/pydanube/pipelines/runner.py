@@ -17,6 +17,7 @@ from pydanube.pipelines.reports import FlowStatus
 from pydanube.runtime.blocking import environment, pause
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.process import StopFlag
+from pydanube.spark.connect import is_connect_url
 from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, Access, write_options
 
 if TYPE_CHECKING:
@@ -37,26 +38,29 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
     conf: dict[str, str | int | bool] = {
         # The order of rows in a task must not depend on what a run happened to measure.
         "spark.sql.adaptive.enabled": False,
-        "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": False,
+        **{k: str(v) if isinstance(v, float) else v for k, v in settings.conf.items()},
     }
+    if is_connect_url(master):
+        if settings.packages:
+            raise NotSupported(
+                f"spark.packages: those of {master} are given to the server when it starts: danube "
+                f"spark server --conf spark.jars.packages={','.join(settings.packages)}"
+            )
+        connected = session(name, master, **conf)
+        if settings.py_files:
+            connected.addArtifacts(*settings.py_files, pyfile=True)
+        return connected
     if settings.packages:
         conf["spark.jars.packages"] = ",".join(settings.packages)
     if settings.py_files:
         conf["spark.submit.pyFiles"] = ",".join(settings.py_files)
-    for key, value in settings.conf.items():
-        conf[key] = str(value) if isinstance(value, float) else value
+    conf.setdefault("spark.log.level", "ERROR")
+    conf.setdefault("spark.ui.showConsoleProgress", False)
     return session(name, master, **conf)
 
 
 def master_of(master: str) -> str:
     """Return the master that is used: tasks of local ones get four tries instead of one."""
-    if master.startswith("sc://"):
-        raise NotSupported(
-            f"spark.master {master}: batches are committed by this process, which Spark Connect "
-            "would not run them in; use local[*], spark://, yarn or k8s://, or `danube pipeline "
-            "export-sdp`"
-        )
     local = _LOCAL.fullmatch(master)
     return f"local[{local[1] or 1},4]" if local is not None else master
 

@@ -6,6 +6,7 @@ an error, is refused here.
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 
 import yaml
@@ -14,11 +15,26 @@ from msgspec import Struct
 from pydanube.pipelines.definitions import PipelineDefinition, Sink, Source, Step
 from pydanube.pipelines.documents import Places
 from pydanube.pipelines.errors import InvalidPipeline, Problem
-from pydanube.pipelines.graph import QUOTED, inputs_of
+from pydanube.pipelines.graph import QUOTED, flows_of, inputs_of, lengthened
+from pydanube.spark.connect import is_connect_url
+from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS
 from pydanube.spark.source.rows import COLUMNS
 
 SPEC = "spark-pipeline.yml"
 TRANSFORMATIONS = "transformations/pipeline.py"
+
+_OF_SPARK = (
+    "spark.sql.cache.",
+    "spark.sql.catalogImplementation",
+    "spark.sql.extensions",
+    "spark.sql.globalTempDatabase",
+    "spark.sql.hive.",
+    "spark.sql.queryExecutionListeners",
+    "spark.sql.streaming.streamingQueryListeners",
+    "spark.sql.ui.",
+    "spark.sql.warehouse.dir",
+)
+"""Settings of SQL that a session cannot change."""
 
 _HEADER = '''\
 """Pipeline {name}, as declared for Spark Declarative Pipelines. Written by `danube pipeline
@@ -51,38 +67,53 @@ def export(definition: PipelineDefinition, directory: str, places: Places | None
     problems = list(_problems(definition, places or Places(None)))
     if problems:
         raise InvalidPipeline(problems)
-    spec = yaml.safe_dump(_spec(definition, directory), sort_keys=False)
-    master = definition.spark.master
-    remote = master if master.startswith("sc://") else master.replace(",4]", "]")
+    spec = yaml.safe_dump(_spec(definition), sort_keys=False)
     return Project(
         files={SPEC: spec, TRANSFORMATIONS: _module(definition)},
-        command=f'spark-pipelines run --spec {directory}/{SPEC} --remote "{remote}"',
+        command=shlex.join(
+            ["spark-pipelines", "run", "--spec", f"{directory}/{SPEC}", *_flags(definition)]
+        ),
     )
 
 
-def _spec(definition: PipelineDefinition, directory: str) -> dict[str, object]:
-    root = definition.checkpoints.removeprefix("file://").rstrip("/")
-    configuration = {
-        # On a catalogue that is forgotten, the second run finds the places of its tables taken.
-        "spark.sql.catalogImplementation": "hive",
-        "spark.hadoop.javax.jdo.option.ConnectionURL": (
-            f"jdbc:derby:;databaseName={directory}/metastore;create=true"
-        ),
-        "spark.sql.warehouse.dir": f"{directory}/warehouse",
-        # Else Connect listens on all addresses.
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.adaptive.enabled": "false",
-        **{key: _text(value) for key, value in definition.spark.conf.items()},
+def _flags(definition: PipelineDefinition) -> list[str]:
+    """Return where it runs, and the settings that Spark must have from its start."""
+    master = definition.spark.master
+    if is_connect_url(master):
+        return ["--remote", master]
+    # Tasks get no second try there: with a number of them it refuses to start.
+    settings = {
+        **{key: value for key, value in SETTINGS.items() if key not in SESSION_SETTINGS},
+        **{
+            key: _text(value)
+            for key, value in definition.spark.conf.items()
+            if not _is_of_session(key)
+        },
     }
     if definition.spark.packages:
-        configuration["spark.jars.packages"] = ",".join(definition.spark.packages)
+        settings["spark.jars.packages"] = ",".join(definition.spark.packages)
+    flags = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    return ["--remote", re.sub(r",\d+\]$", "]", master), *flags]
+
+
+def _spec(definition: PipelineDefinition) -> dict[str, object]:
+    root = definition.checkpoints.removeprefix("file://").rstrip("/")
+    given = definition.spark.conf
     return {
         "name": definition.pipeline,
         "storage": f"file://{root}/{definition.pipeline}/sdp",
-        "configuration": configuration,
+        # Every flow sets them anew: what Spark has from its start would fail all of them.
+        "configuration": {
+            **SESSION_SETTINGS,
+            "spark.sql.adaptive.enabled": "false",
+            **{key: _text(value) for key, value in given.items() if _is_of_session(key)},
+        },
         "libraries": [{"glob": {"include": "transformations/**"}}],
     }
+
+
+def _is_of_session(setting: str) -> bool:
+    return setting.startswith("spark.sql.") and not setting.startswith(_OF_SPARK)
 
 
 def _module(definition: PipelineDefinition) -> str:
@@ -113,7 +144,7 @@ def _source(name: str, source: Source, definition: PipelineDefinition) -> str:
         **definition.danube.options(),
         **source.selection,
         "startingOffsets": str(source.start),
-        "subscription": source.subscription or f"{definition.pipeline}.sdp.{name}",
+        **_subscription(name, source, definition),
         **({"decode": source.decode} if source.decode != "raw" else {}),
         **{key: _text(value) for key, value in source.options.items()},
     }
@@ -121,8 +152,17 @@ def _source(name: str, source: Source, definition: PipelineDefinition) -> str:
         options["startingTimestamp"] = options.pop("startingOffsets")
     frame = f'spark.readStream.format("danube").options(**{options!r}).load()'
     if source.watermark is not None:
-        frame += f".withWatermark({source.watermark.column!r}, {source.watermark.delay!r})"
+        mark = lengthened(source.watermark, definition.steps)
+        frame += f".withWatermark({mark.column!r}, {mark.delay!r})"
     return _view(name, f"return {frame}")
+
+
+def _subscription(name: str, source: Source, definition: PipelineDefinition) -> dict[str, str]:
+    """Return the cursor of a source; none if several flows read it, each at its own pace."""
+    if source.subscription is not None:
+        return {"subscription": source.subscription}
+    readers = [flow for flow in flows_of(definition) if name in flow.sources]
+    return {"subscription": f"{definition.pipeline}.sdp.{name}"} if len(readers) == 1 else {}
 
 
 def _step(step: Step, inputs: tuple[str, ...], streams: set[str]) -> str:
@@ -213,6 +253,14 @@ def _problems(definition: PipelineDefinition, places: Places) -> Iterator[Proble
             ("spark", "master"),
             f"it always goes through Connect, and refuses {master}; start a Connect server there "
             "and use sc://127.0.0.1:15002",
+        )
+    fixed = [key for key in definition.spark.conf if not _is_of_session(key)]
+    if is_connect_url(master) and (fixed or definition.spark.packages):
+        named = ", ".join([*fixed, *(["spark.jars.packages"] if definition.spark.packages else [])])
+        yield places.problem(
+            ("spark", "conf" if fixed else "packages"),
+            f"the Spark Connect server has {named} from its start; give it there (danube spark "
+            "server --conf), and leave it out here",
         )
     if "spark.master" in definition.spark.conf:
         yield places.problem(

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 import time
 from contextlib import suppress
 
@@ -14,6 +15,15 @@ def pause(seconds: float) -> None:
 def environment(name: str) -> str | None:
     """Return a variable of the process's environment."""
     return os.environ.get(name)
+
+
+def can_connect(host: str, port: int, seconds_max: float) -> bool:
+    """Tell whether something listens at an address."""
+    try:
+        with socket.create_connection((host, port), timeout=seconds_max):
+            return True
+    except OSError:
+        return False
 
 
 def process_id() -> int:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_CLASSES = "org.apache.spark.util.Utils"
+_S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+
 Boundary = int | str | datetime | Mapping[str, int] | None
 """An offset of a plain topic, `earliest` or `latest`, a time, or offsets by partition."""
 
@@ -79,6 +82,8 @@ def history(
     if sealed is None:
         return _tail(spark, option_texts(given), found, sealed, names)
     native = _native(spark, sealed, found, names)
+    if native is None:
+        return _tail(spark, option_texts(given), found, None, names)
     if sealed.reached == {name: bounds[1] for name, bounds in found.bounds.items()}:
         return native
     return native.unionByName(_tail(spark, option_texts(given), found, sealed, names))
@@ -139,20 +144,25 @@ def _native_root(spark: "SparkSession", store: Durable) -> str | None:
 
 
 def _has_s3a(spark: "SparkSession") -> bool:
-    try:
-        jvm = spark.sparkContext._jvm
-        assert jvm is not None
-        jvm.java.lang.Class.forName("org.apache.hadoop.fs.s3a.S3AFileSystem")
-    except Exception:  # noqa: BLE001  Java's errors, or a session without Java: it is not there.
-        return False
-    return True
+    # Asked in SQL, for a session of Spark Connect has no Java at hand.
+    asked = spark.sql(f"SELECT try_reflect('{_CLASSES}', 'classIsLoadable', '{_S3A}') AS found")
+    return bool(asked.collect()[0]["found"] == "true")
 
 
 def _native(
     spark: "SparkSession", sealed: _Sealed, found: ReadRange, names: Sequence[str]
-) -> "DataFrame":
+) -> "DataFrame | None":
+    """Return the segments as Spark reads them; None if Spark does not find them where we do."""
+    from pyspark.errors import AnalysisException
+
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-    frame = spark.read.schema(schema).parquet(*sealed.uris)
+    try:
+        frame = spark.read.schema(schema).parquet(*sealed.uris)
+        _ = frame.schema  # Spark Connect looks at the files no sooner.
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return None
     if sealed.ragged:
         frame = frame.where(_within(sealed, found))
     return frame.select(*names)

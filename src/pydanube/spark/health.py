@@ -1,11 +1,11 @@
 """What `danube doctor` looks at before Spark is blamed: packages, Java, environment, settings."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -13,8 +13,12 @@ from pydanube.errors import DanubeError
 from pydanube.spark.java import choose_java, java_version
 from pydanube.spark.sessions import SETTINGS
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
 SPARK_RELEASE = "4.3."
-_PACKAGES = ("pyspark", "pyarrow", "pandas", "deltalake")
+_PACKAGES = ("pyspark", "pyarrow", "pandas", "deltalake", "grpcio-status")
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -51,6 +55,28 @@ def examine_session(read_setting: Callable[[str], str | None]) -> list[Finding]:
             )
         )
     return found
+
+
+def examine_workers(running: "SparkSession") -> list[Finding]:
+    """Look whether Spark knows the data source, and what its workers run."""
+    from pyspark.errors import PySparkException
+
+    try:
+        _ = running.read.format("danube").option("topic", "/default/doctor").load().schema
+        answers = running.range(1).mapInArrow(_tell_of_worker, "detail string").toArrow()
+    except PySparkException as error:
+        words = str(error).strip().splitlines()[-1]
+        remedy = "install pydanube[spark] for the Python of Spark's driver and workers"
+        return [Finding(check="workers", state="failed", detail=f"{words}; {remedy}")]
+    return [Finding(check="workers", state="ok", detail=answers.to_pylist()[0]["detail"])]
+
+
+def _tell_of_worker(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    for _ in batches:
+        words = f"{sys.executable}, pydanube {version('pydanube')}, pyspark {version('pyspark')}"
+        yield pa.record_batch({"detail": [words]})
 
 
 def _package(name: str) -> Finding:

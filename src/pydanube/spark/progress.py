@@ -120,7 +120,7 @@ class ProgressMetrics(_Listener):
         with self._lock:
             query = self._query(progress.get("name") or progress["id"])
             query.batches += 1
-            query.rows += progress.get("numInputRows") or 0
+            query.rows += int(total_of(progress, "numInputRows"))
             query.batch_seconds += (progress.get("batchDuration") or 0) / 1000
             query.lag = lag_of(progress)
 
@@ -166,6 +166,13 @@ def offsets_of(
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
         if end is not None:
             yield source.get("description") or "", end, latest or end
+
+
+def total_of(progress: Mapping[str, Any], name: str) -> float:
+    """Return a figure of a whole batch; reports of Spark Connect have those of sources alone."""
+    if progress.get(name) is not None:
+        return float(progress[name])
+    return float(sum(source.get(name) or 0 for source in progress.get("sources") or ()))
 
 
 def lag_of(progress: Mapping[str, Any]) -> dict[tuple[str, ...], int]:

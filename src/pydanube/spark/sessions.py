@@ -8,28 +8,36 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pydanube.errors import NotSupported
+from pydanube.spark.connect import is_connect_url, open_session
 from pydanube.spark.java import choose_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SETTINGS: Mapping[str, str] = MappingProxyType(
+SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
-        # Else Connect listens on all addresses.
-        "spark.connect.grpc.binding.address": "127.0.0.1",
         # A reader with filters is refused without it, and times have one meaning.
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
-        # Bytes between workers and Java have stalled over loopback TCP.
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.worker.idleTimeoutSeconds": "300",
-        "spark.python.worker.killOnIdleTimeout": "true",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
     }
 )
-"""What `session` sets unless told otherwise."""
+"""What every session sets unless told otherwise, that of a Spark Connect server included."""
+
+SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        **SESSION_SETTINGS,
+        # Else Connect listens on all addresses.
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        # Bytes between workers and Java have stalled over loopback TCP.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.worker.idleTimeoutSeconds": "300",
+        "spark.python.worker.killOnIdleTimeout": "true",
+    }
+)
+"""What `session` sets unless told otherwise where it starts Spark itself."""
 
 
 def session(
@@ -39,18 +47,28 @@ def session(
 
     `conf` are Spark's settings, dots written as two underscores or given in a dict:
     `session("orders", **{"spark.sql.shuffle.partitions": 4})`. They win over the ones set here.
-    With a local master everything listens on loopback alone.
+    With a local master everything listens on loopback alone. With `sc://host:port` Spark is that
+    of a Spark Connect server: settings that it has from its start cannot be given here.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise NotSupported("PySpark is not installed: pip install 'pydanube[spark]'") from error
+    if is_connect_url(master):
+        return open_session(master, SESSION_SETTINGS, settings_of(conf))
     for variable, value in environment_for(master, os.environ).items():
         os.environ[variable] = value
     builder = SparkSession.builder.appName(name).master(master)
     for key, setting in {**SETTINGS, **settings_of(conf)}.items():
         builder = builder.config(key, setting)
     return builder.getOrCreate()
+
+
+def quiet_settings(master: str) -> dict[str, str]:
+    """Return what keeps Spark's own words from a command's; a server's are its own affair."""
+    if is_connect_url(master):
+        return {}
+    return {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
 
 
 def environment_for(master: str, environment: Mapping[str, str]) -> dict[str, str]:

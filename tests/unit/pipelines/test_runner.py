@@ -2,11 +2,11 @@
 
 import pytest
 
-from pydanube.errors import NotSupported
-from pydanube.pipelines.definitions import Dedupe, Step, Watermark
+from pydanube.errors import InvalidRequest, NotSupported, Unavailable
+from pydanube.pipelines.definitions import Dedupe, SparkSettings, Step, Watermark
 from pydanube.pipelines.graph import interval_ms, lengthened
 from pydanube.pipelines.reports import FlowPlan, PipelinePlan, SourceWaiting
-from pydanube.pipelines.runner import master_of
+from pydanube.pipelines.runner import master_of, start_spark
 
 
 @pytest.mark.parametrize(
@@ -18,15 +18,29 @@ from pydanube.pipelines.runner import master_of
         ("local[2,1]", "local[2,1]"),
         ("spark://host:7077", "spark://host:7077"),
         ("yarn", "yarn"),
+        ("sc://host:15002", "sc://host:15002"),
     ],
 )
 def test_tasks_of_local_masters_get_four_tries(given, used):
     assert master_of(given) == used
 
 
-def test_spark_connect_is_refused_with_the_reason():
-    with pytest.raises(NotSupported, match="committed by this process"):
-        master_of("sc://127.0.0.1:15002")
+def test_packages_of_a_spark_connect_server_are_its_own_affair():
+    settings = SparkSettings(master="sc://127.0.0.1:1", packages=("org.shop:steps:1.0",))
+    with pytest.raises(NotSupported, match=r"danube spark server --conf spark\.jars\.packages="):
+        start_spark("orders", settings)
+
+
+def test_a_spark_connect_server_that_does_not_answer_is_named_with_what_to_do():
+    with pytest.raises(
+        Unavailable, match=r"at sc://127\.0\.0\.1:1; start one there \(danube spark"
+    ):
+        start_spark("orders", SparkSettings(master="sc://127.0.0.1:1"))
+
+
+def test_an_address_that_is_none_is_refused():
+    with pytest.raises(InvalidRequest, match="sc://host:words is no address"):
+        start_spark("orders", SparkSettings(master="sc://host:words"))
 
 
 def test_a_watermark_waits_as_long_as_keys_are_remembered():

@@ -101,8 +101,9 @@ def test_the_module_declares_views_sinks_and_flows():
     (_, (name,), _), (_, (), options), _, (_, mark, _) = called(flows["orders"], spark)
     assert (name, mark) == ("danube", ("publish_time", "1 hour"))
     assert options["topic"] == "/default/orders"
-    assert (options["startingTimestamp"], options["subscription"]) == ("-10m", "orders.sdp.orders")
+    assert options["startingTimestamp"] == "-10m"
     assert "startingOffsets" not in options
+    assert "subscription" not in options, "two flows would move one cursor"
     assert called(flows["flat"], spark) == [
         (
             "sql",
@@ -123,12 +124,38 @@ def test_the_specification_avoids_the_traps():
     spec = yaml.safe_load(project.files[SPEC])
     assert spec["storage"] == "file:///checkpoints/orders/sdp"
     configuration = spec["configuration"]
-    assert configuration["spark.sql.catalogImplementation"] == "hive"
-    assert configuration["spark.connect.grpc.binding.address"] == "127.0.0.1"
     assert configuration["spark.sql.shuffle.partitions"] == "4"
-    assert "spark.master" not in configuration
+    assert configuration["spark.sql.session.timeZone"] == "UTC"
     assert all(isinstance(each, str) for each in configuration.values())
-    assert project.command.endswith('--remote "local[2]"')
+    assert "--remote 'local[2]' --conf spark.connect.grpc.binding.address=127.0.0.1" in (
+        project.command
+    )
+
+
+def test_what_spark_has_from_its_start_is_given_to_its_start():
+    # Every flow sets the specification's settings anew, and fails at one that cannot change.
+    conf = "spark.sql.warehouse.dir: /lake, spark.executor.cores: 2, spark.sql.ansi.enabled: false"
+    project = exported(
+        GOOD.replace("spark.sql.shuffle.partitions: 4", conf).replace("local[2]", "local[2,4]")
+    )
+    configuration = yaml.safe_load(project.files[SPEC])["configuration"]
+    assert configuration["spark.sql.ansi.enabled"] == "false"
+    assert not {"spark.sql.warehouse.dir", "spark.executor.cores"} & set(configuration)
+    assert "--remote 'local[2]'" in project.command
+    assert "--conf spark.sql.warehouse.dir=/lake --conf spark.executor.cores=2" in project.command
+
+
+def test_keys_are_remembered_as_long_as_in_the_pipeline_itself():
+    registry, spark = declared(exported(GOOD.replace("within: 1 hour", "within: 2 hours")))
+    (orders,) = [each for each in registry.flows if each.name == "orders"]
+    assert called(orders, spark)[-1][1] == ("publish_time", "2 hours")
+
+
+def test_the_cursor_of_a_source_that_one_flow_reads_shows_its_progress():
+    one = GOOD[: GOOD.index("  - {name: files")]
+    registry, spark = declared(exported(one))
+    (orders,) = [each for each in registry.flows if each.name == "orders"]
+    assert called(orders, spark)[1][2]["subscription"] == "orders.sdp.orders"
 
 
 @pytest.mark.parametrize(
@@ -165,6 +192,11 @@ def test_the_specification_avoids_the_traps():
             "spark.sql.shuffle.partitions: 4",
             "spark.master: yarn",
             "4: spark.conf.spark.master: is refused there",
+        ),
+        (
+            'master: "local[2]", conf: {spark.sql.shuffle.partitions: 4}',
+            'master: "sc://127.0.0.1:15002", conf: {spark.executor.cores: 2}',
+            "4: spark.conf: the Spark Connect server has spark.executor.cores from its start",
         ),
         (
             'python: "shop.steps:score"',

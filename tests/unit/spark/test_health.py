@@ -1,5 +1,6 @@
 """What the doctor finds, and how Spark's programs are started."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -7,8 +8,8 @@ import pytest
 
 from pydanube.errors import InvalidRequest
 from pydanube.spark import health
-from pydanube.spark.launching import launch
-from pydanube.spark.sessions import SETTINGS
+from pydanube.spark.launching import launch, launch_server
+from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS
 
 
 def findings(tmp_path: Path, **environment: str) -> dict[str, health.Finding]:
@@ -47,7 +48,8 @@ def test_a_machine_without_java_fails(tmp_path, monkeypatch):
 
 
 def test_a_package_that_is_missing_or_too_old_fails(tmp_path, monkeypatch):
-    installed = {"pyspark": "3.5.1", "pyarrow": "26.0.1", "pandas": "3.1.0", "deltalake": "1.6.6"}
+    others = {"pyarrow": "26.0.1", "deltalake": "1.6.6", "grpcio-status": "1.85.0"}
+    installed = {"pyspark": "3.5.1", "pandas": "3.1.0", **others}
     monkeypatch.setattr(health, "version", installed.__getitem__)
     found = findings(tmp_path)
     assert found["pyspark"].state == "failed"
@@ -87,3 +89,32 @@ def test_programs_are_started_with_the_settings_of_a_session():
 def test_a_setting_without_a_value_is_refused():
     with pytest.raises(InvalidRequest, match=r"spark\.name=value"):
         launch("pyspark", {"PATH": "/usr/bin"}, conf=["spark.x"])
+
+
+def test_programs_of_a_spark_connect_server_need_no_java():
+    environment = {"PATH": "/nowhere", "HOME": "/nowhere"}
+    settings = ["spark.sql.session.timeZone=CET"]
+    wanted = launch(
+        "spark-submit",
+        environment,
+        master="sc://127.0.0.1:15002",
+        conf=settings,
+        arguments=["job.py", "1"],
+    )
+    assert wanted.command == [sys.executable, "job.py", "1"]
+    assert wanted.environment["SPARK_REMOTE"] == "sc://127.0.0.1:15002"
+    given = json.loads(wanted.environment["PYSPARK_REMOTE_INIT_CONF_0"])
+    assert given["spark.sql.session.timeZone"] == "CET"
+    assert set(given) == set(SESSION_SETTINGS)
+    with pytest.raises(InvalidRequest, match=r"start it with --conf spark\.executor\.cores=2"):
+        launch("pyspark", environment, master="sc://a:1", conf=["spark.executor.cores=2"])
+
+
+def test_a_spark_connect_server_listens_on_loopback_and_runs_on_a_spark_of_its_own():
+    wanted = launch_server({"PATH": "/usr/bin:/bin"}, port=15003, conf=["spark.ui.enabled=false"])
+    words = " ".join(wanted.command)
+    assert "--conf spark.connect.grpc.binding.address=127.0.0.1" in words
+    assert "--conf spark.connect.grpc.binding.port=15003" in words
+    assert words.endswith("--class org.apache.spark.sql.connect.service.SparkConnectServer")
+    with pytest.raises(InvalidRequest, match="is a Spark Connect server itself"):
+        launch_server({"PATH": "/usr/bin"}, master="sc://127.0.0.1:15002")

@@ -88,7 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Check options and columns; refuse what a topic cannot do."""
         if overwrite:
             raise InvalidRequest("a topic is only appended to; use outputMode('append')")
-        # Spark hands its own options through; the checkpoint is not for us.
+        # Spark hands its own options through; checkpoint and name of the query are not for us.
         own = {name: value for name, value in options.items() if name.lower() not in _SPARKS}
         given = write_options(own, streaming=True, default_url=default_url)
         return cls(given, check_frame(_types(schema), given))
@@ -118,7 +118,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Undo nothing: abort also follows a failed commit, and the same batch comes again."""
 
 
-_SPARKS = ("checkpointlocation", "path")
+_SPARKS = ("checkpointlocation", "path", "queryname")
 
 
 def check_counts(messages: list[WriterCommitMessage | None]) -> None:
