@@ -172,7 +172,7 @@ class Brokers:
 
     def _connect(self, url: str) -> BlockingFlight:
         seconds = self._access.request_timeout_ms / 1000
-        return BlockingFlight(url, _credentials(self._access), seconds)
+        return BlockingFlight(url, credentials_of(self._access), seconds)
 
 
 # Neither connections nor their threads survive a fork, and Spark forks its workers.
@@ -192,7 +192,8 @@ def brokers_of(access: Access) -> Brokers:
     return brokers
 
 
-def _credentials(access: Access) -> Credentials:
+def credentials_of(access: Access) -> Credentials:
+    """Return what options name, as files and environment have it now."""
     token = access.token
     if access.token_file is not None:
         token = _file(access.token_file, "tokenFile").decode().strip()

@@ -15,6 +15,7 @@ from pydanube.runtime.protobuf_compiler import ProcessProtobufCompiler
 from pydanube.schemas.catalog import load_format
 from pydanube.schemas.format import Schema, SchemaTools
 from pydanube.spark.options import Access
+from pydanube.spark.registry_channel import channels_of
 
 KEPT_MAX = 256
 
@@ -86,8 +87,10 @@ def writer_schema(access: Access, schema_id: int, version: int) -> Schema:
 def ask(access: Access, question: Callable[[Schemas], Awaitable[_Result]]) -> _Result:
     """Ask the registry, in a process without an event loop."""
 
+    open_channel = channels_of(access)
+
     async def connected() -> _Result:
-        async with connect(access.urls[0]) as client:
+        async with connect(",".join(access.urls), open_channel=open_channel) as client:
             return await question(client.schemas)
 
     return run(connected())

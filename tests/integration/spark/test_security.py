@@ -1,5 +1,6 @@
-"""Source and sink over TLS, to a broker that wants to see a certificate."""
+"""Source, sink and schemas over TLS, to a broker that wants to see a certificate."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from pydanube.errors import InvalidRequest, Unavailable
 from pydanube.spark import brokers
 from pydanube.spark.brokers import Patience
-from pydanube.spark.options import write_options
+from pydanube.spark.data_source import schema_of
+from pydanube.spark.options import Access, access_of, write_options
+from pydanube.spark.registry import ask
 from pydanube.spark.sink.frames import check_frame
 from pydanube.spark.sink.numbering import TaskIdentity
 from pydanube.spark.sink.task import WritingTask
@@ -77,6 +80,40 @@ def test_rows_are_written_and_read_with_a_certificate_and_a_token(
     assert write(broker, topic, 300, **known) == 300
     rows = rows_of(reader(broker, topic=topic, **known))
     assert [bytes(row["payload"]) for row in rows] == [payload(number) for number in range(300)]
+
+
+def known_access(broker: Broker, identity: dict[str, str]) -> Access:
+    return access_of({"url": broker.url, **identity}, "http://127.0.0.1:1")
+
+
+def test_schemas_are_asked_for_with_a_certificate_and_a_token(broker, topic, identity, tmp_path):
+    (tmp_path / "token").write_text("opensesame\n")
+    known = {**identity, "tokenFile": str(tmp_path / "token")}
+    definition = json.dumps({"type": "object", "properties": {"number": {"type": "integer"}}})
+    access = known_access(broker, known)
+    ask(access, lambda schemas: schemas.register("secured", definition))
+    write(broker, topic, 3, **known)
+    ask(
+        access,
+        lambda schemas: schemas.configure_topic(
+            topic, "secured", policy="none", validate_payloads=False
+        ),
+    )
+    assert "value STRUCT<`number`: BIGINT>" in schema_of(
+        {"url": broker.url, "topic": topic, "decode": "schema", **known}
+    )
+
+
+def test_without_a_certificate_no_schema_is_told(broker, identity):
+    access = known_access(broker, {"tlsCa": identity["tlsCa"]})
+    with pytest.raises(Unavailable, match=r"https://localhost:\d+"):
+        ask(access, lambda schemas: schemas.get("secured"))
+
+
+def test_certificates_that_do_not_fit_together_are_refused(broker, identity, authority):
+    other = {**identity, "tlsKey": str(authority.sign("other")[1])}
+    with pytest.raises(InvalidRequest, match="options tlsCa, tlsCert and tlsKey name no"):
+        ask(known_access(broker, other), lambda schemas: schemas.get("secured"))
 
 
 def test_without_a_certificate_nothing_is_read_and_the_address_is_named(broker, topic, identity):

@@ -25,6 +25,7 @@ CLIENT_LIMITS: Final = Http2Limits(
 )
 """A broker that is frozen or cut off is noticed within seconds, so that another one is asked."""
 CALLS_WAITING_MAX: Final = 10_000
+LEAVE_SECONDS_MAX: Final = 2.0
 _BLOCKS_KEPT_MAX: Final = 256
 _REQUESTS_PER_TURN: Final = 64
 _CLOSED: Final = "the channel was closed"
@@ -140,6 +141,9 @@ class Http2Channel(ExchangeChannel):
         await self._scope.close()
         if self._connection is not None:
             self._connection.close()
+            if self._address.tls:
+                # TLS takes its leave both ways; a loop that ends before cannot close its sockets.
+                await self._connection.until_lost(LEAVE_SECONDS_MAX)
 
     def _block(
         self, path: str, metadata: Mapping[str, str] | None, timeout_seconds: float | None

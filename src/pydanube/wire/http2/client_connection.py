@@ -31,6 +31,7 @@ class ClientConnection(asyncio.Protocol):
         self.codec = ClientCodec(limits, clock.monotonic_ms(), self._flush_soon)
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.ready.add_done_callback(_look_at)
+        self._lost = asyncio.Event()
 
     @property
     def is_usable(self) -> bool:
@@ -72,12 +73,23 @@ class ClientConnection(asyncio.Protocol):
         if self._ticking is not None:
             self._ticking.cancel()
         self.codec.connection_lost()
+        self._lost.set()
         self._changed()
 
     def close(self) -> None:
         """Say good-bye and close; running calls end."""
         self.codec.leave()
         self._flush()
+
+    async def until_lost(self, seconds_max: float) -> None:
+        """Wait for the end of a connection that was closed; it is cut off after that long."""
+        if self._transport is None:
+            return
+        timer = self._clock.call_later(seconds_max, self._transport.abort)
+        try:
+            await self._lost.wait()
+        finally:
+            timer.cancel()
 
     def _fail_to_start(self, text: str) -> None:
         if not self.ready.done():
