@@ -109,7 +109,8 @@ def stream(wanted: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
     while b"danube_spark_batch_seconds_count" not in metrics.text():
         assert time.monotonic() < deadline, "the listener heard nothing"
         time.sleep(0.05)
-    spark.streams.removeListener(metrics)
+    # It is not removed: Spark's client waits for a thread that waits for the client, if another
+    # event comes at that moment. It ends with the session.
     return {"metrics": metrics.text().decode()}
 
 
@@ -166,13 +167,15 @@ def refusals(server: str) -> dict[str, str]:
 
 def main(wanted: dict[str, Any]) -> None:
     spark = start_spark("x", SparkSettings(master=wanted["server"]))
-    found: dict[str, Any] = {"kind": type(spark).__module__}
-    for part in (read, stream, pipelines):
-        found |= part(wanted, spark)
-    found |= refusals(wanted["server"])
-    found["zone"] = spark.conf.get("spark.sql.session.timeZone")
-    Path(wanted["directory"], "found.json").write_text(json.dumps(found))
-    spark.stop()
+    try:
+        found: dict[str, Any] = {"kind": type(spark).__module__}
+        for part in (read, stream, pipelines):
+            found |= part(wanted, spark)
+        found |= refusals(wanted["server"])
+        found["zone"] = spark.conf.get("spark.sql.session.timeZone")
+        Path(wanted["directory"], "found.json").write_text(json.dumps(found))
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":

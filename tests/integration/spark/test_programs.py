@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from pydanube.cli.main import danube
 from tests.support.spark_topics import numbers_of
+from tests.support.terminal import Terminal
 
 SECONDS_MAX = 280
 PROGRAM = str(Path(sys.executable).parent / "danube")
@@ -77,6 +78,30 @@ def test_programs_are_submitted_with_the_right_settings(broker, topics, topic, t
     done = run("spark", "submit", *quiet, str(job), broker.url, topic)
     assert "counted 70 UTC" in done.stdout
     assert "pushdown true" in done.stdout
+
+
+def test_the_shell_knows_topics_and_has_the_right_settings(broker, topics, topic):
+    topics.publish(topic, range(70))
+    quiet = ("--conf", "spark.ui.enabled=false", "--master", "local[2,4]")
+    frame = f'spark.read.format("danube").options(url="{broker.url}", topic="{topic}").load()'
+    with Terminal([PROGRAM, "spark", "shell", *quiet], PYTHONSTARTUP="") as shell:
+        shell.until("SparkSession available as 'spark'", SECONDS_MAX)
+        shell.until(">>> ", SECONDS_MAX)
+        shell.type(f'print("counted", {frame}.count() + 1000)')
+        shell.until("counted 1070", SECONDS_MAX)
+        shell.type('print("zone", spark.conf.get("spark.sql.session.timeZone") * 2)')
+        shell.until("zone UTCUTC", SECONDS_MAX)
+        assert shell.leave(SECONDS_MAX) == 0
+
+
+def test_the_doctor_starts_spark_and_looks_at_its_workers(broker):
+    done = run(
+        *("doctor", "--spark", "--master", "local[2,4]", "-s", broker.url, "--output", "json")
+    )
+    found = {each["check"]: each for each in json.loads(done.stdout)}
+    assert {each["state"] for each in found.values()} <= {"ok", "warning"}
+    assert found["workers"]["detail"].startswith(f"{sys.executable}, pydanube ")
+    assert found["spark.sql.session.timeZone"]["detail"] == "UTC"
 
 
 def test_the_doctor_tells_what_is_well_and_what_is_not(broker):
