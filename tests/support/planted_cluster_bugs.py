@@ -36,11 +36,6 @@ def cursors_are_handed_over_ahead_of_acks(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def sequences_are_not_handed_over(patch: pytest.MonkeyPatch) -> None:
-    """The next owner takes what a producer repeats for something new."""
-    _change_handover(patch, lambda topic, handover: replace(handover, producers=()))
-
-
 def cursors_are_not_handed_over(patch: pytest.MonkeyPatch) -> None:
     _change_handover(patch, lambda topic, handover: replace(handover, cursors={}))
 
