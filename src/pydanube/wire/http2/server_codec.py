@@ -18,7 +18,7 @@ from pydanube.wire.http2.server_replies import ServerStream
 
 SKIPPED_RANGES_MAX: Final = 16
 
-UNREAD_BYTES: Final = 256 * KIB
+UNREAD_BYTES: Final = 64 * KIB
 """Who leaves so much of our replies unread goes on call by call, with pauses."""
 UNFINISHED: Final = 512
 """Who begins so many requests and ends none goes on with pauses, too."""

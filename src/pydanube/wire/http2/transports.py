@@ -14,7 +14,7 @@ _JOINED_BYTES_MAX: Final = 64 * KIB
 _PIECE_BYTES_MIN: Final = 4 * KIB
 """Pieces that are smaller on average are joined, however many there are."""
 
-UNSENT_BYTES_MAX: Final = 256 * KIB
+UNSENT_BYTES_MAX: Final = 128 * KIB
 """What the kernel may keep beyond what is under way: of a peer that does not read it would keep
 megabytes, each the work of many calls."""
 _NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", None)
