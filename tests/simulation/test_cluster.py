@@ -5,9 +5,11 @@ replayed by the command that a failure prints.
 """
 
 import os
+from pathlib import Path
 
 import pytest
 
+from tests.support import cluster_seeds
 from tests.support.cluster_plans import ClusterFaults
 from tests.support.cluster_world import ClusterWorld
 
@@ -74,3 +76,10 @@ def test_a_producer_let_in_while_its_topic_left_is_not_remembered() -> None:
 @pytest.mark.parametrize("seed", [4094, 10586])
 def test_messages_of_a_closed_consumer_are_settled_where_their_topic_is(seed: int) -> None:
     ClusterWorld.plain(seed).check()
+
+
+@pytest.mark.slow
+def test_a_run_of_seeds_keeps_a_line_for_each(tmp_path: Path) -> None:
+    log = tmp_path / "seeds.txt"
+    assert cluster_seeds.main(["--first", "16", "--count", "1", "--log", str(log)]) == 0
+    assert log.read_text().startswith("16 ok")

@@ -11,15 +11,16 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.cluster_world import ClusterWorld
 from tests.support.world import Outcome
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the seeds that were asked for; return the exit status."""
-    given = _arguments()
+    given = _arguments(words)
     deadline = time.monotonic() + given.minutes * 60
     totals: Counter[str] = Counter()
     faults: Counter[str] = Counter()
@@ -46,13 +47,13 @@ def main() -> int:
     return 1 if totals["failed"] else 0
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--log", type=Path)
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def _laws(outcome: Outcome) -> str:

@@ -1,6 +1,6 @@
 """Whether a producer or consumer may enter a topic, given who is there."""
 
-from pydanube.errors import InvalidRequest
+from pydanube.errors import InvalidRequest, Unavailable
 from pydanube.model.policies import DispatchStrategy
 from pydanube.subscriptions.consumer import Consumer
 from pydanube.subscriptions.subscription import Subscription
@@ -24,6 +24,12 @@ def check_strategy(topic: Topic, strategy: DispatchStrategy | None) -> None:
         raise DispatchMismatch(
             f"topic {topic.name} is {topic.record.strategy}; the producer asks for {strategy}"
         )
+
+
+def check_served(topic: Topic, served: Topic | None) -> None:
+    """Refuse whoever was recorded while the topic left: nobody would take leave of it."""
+    if served is not topic:
+        raise Unavailable(f"topic {topic.name} is no longer served here; look it up again")
 
 
 def check_access(topic: Topic, access_mode: AccessMode, others: list[Producer]) -> None:

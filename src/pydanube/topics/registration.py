@@ -41,17 +41,15 @@ from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.consumer import Consumer
 from pydanube.subscriptions.outbox import OUTBOX_MESSAGES_MAX
 from pydanube.subscriptions.subscription import Subscription
-from pydanube.topics.admission import check_access, check_filters, check_room, check_strategy
-from pydanube.topics.catalog import (
-    AccessMode,
-    ConsumerRecord,
-    ProducerRecord,
-    SubscriptionRecord,
+from pydanube.topics.admission import (
+    check_access,
+    check_filters,
+    check_room,
+    check_served,
+    check_strategy,
 )
-from pydanube.topics.errors import (
-    NotAddressed,
-    TooManyProducers,
-)
+from pydanube.topics.catalog import AccessMode, ConsumerRecord, ProducerRecord, SubscriptionRecord
+from pydanube.topics.errors import NotAddressed, TooManyProducers
 from pydanube.topics.leases import Lease
 from pydanube.topics.manager import TopicManager, TopicRequest
 from pydanube.topics.named_locks import NamedLocks
@@ -201,7 +199,7 @@ class Registration:
                 access_mode=access_mode,
             )
             await self._catalog.put_producer(topic.name, name, record)
-            self._check_served(topic)
+            check_served(topic, self._topics.find(topic.name))
             known = self._add_producer(topic, name, record)
         known.seen_ms = self._clock.monotonic_ms()
         self._told_closed.pop(known.id, None)
@@ -312,7 +310,7 @@ class Registration:
         subscription_id = SubscriptionId(await self._catalog.subscription_ids.take())
         record = SubscriptionRecord(id=subscription_id, kind=kind, start=start, lease=lease)
         await self._catalog.put_subscription(topic.name, name, record)
-        self._check_served(topic)
+        check_served(topic, self._topics.find(topic.name))
         return self._add_subscription(topic, name, record, Offset(0))
 
     def _add_subscription(
@@ -401,7 +399,7 @@ class Registration:
             salt += 1
         record = ConsumerRecord(id=consumer_id, filters=filters)
         await self._catalog.put_consumer(topic.name, subscription.name, name, record)
-        self._check_served(topic)
+        check_served(topic, self._topics.find(topic.name))
         consumer = Consumer(consumer_id, name, filters)
         self._consumers[consumer_id] = RegisteredConsumer(topic, subscription, consumer)
         return consumer
@@ -566,11 +564,6 @@ class Registration:
             _end_stream(closing)
 
     # Letting go.
-
-    def _check_served(self, topic: Topic) -> None:
-        """Refuse what was recorded while the topic left: nobody would take leave of it."""
-        if self._topics.find(topic.name) is not topic:
-            raise Unavailable(f"topic {topic.name} is no longer served here; look it up again")
 
     def retire(self, topic: Topic) -> None:
         """Forget everybody of a topic that is served here no more.
