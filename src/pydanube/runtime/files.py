@@ -79,13 +79,6 @@ class Files(Protocol):
     async def free_bytes(self, directory: str) -> int:
         """Return how much space its file system has left."""
 
-    async def forget_cached(self, path: str, start: int, end: int) -> None:
-        """Let the system use the memory in which it mirrors these bytes of a file.
-
-        They must be durable. What the file holds does not change; reading it may take longer.
-        Harmless where that cannot be done, or the file is gone.
-        """
-
     async def lock(self, path: str) -> FileLock | None:
         """Take an exclusive lock on `path`, creating it; None if somebody holds it."""
 

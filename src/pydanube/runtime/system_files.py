@@ -80,10 +80,6 @@ class SystemFiles(Files):
         return await self._threads.run(lambda: _free_bytes(directory))
 
     @override
-    async def forget_cached(self, path: str, start: int, end: int) -> None:
-        await self._threads.run(lambda: _forget_cached(path, start, end))
-
-    @override
     async def lock(self, path: str) -> FileLock | None:
         descriptor = await self._threads.run(lambda: _lock(path), _close_if_open)
         return None if descriptor is None else SystemFileLock(descriptor)
@@ -243,17 +239,6 @@ def _sync_directory(path: str) -> None:
 def _free_bytes(directory: str) -> int:
     file_system = os.statvfs(directory)
     return file_system.f_bavail * file_system.f_frsize
-
-
-def _forget_cached(path: str, start: int, end: int) -> None:
-    if sys.platform == "darwin":
-        return  # It knows no such advice.
-    with contextlib.suppress(OSError):  # It is advice: nobody relies on its being taken.
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
 
 
 def _lock(path: str) -> int | None:

@@ -98,13 +98,6 @@ class Wal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The journal."""
 
     rotation: Rotation = Rotation()
-    cached_bytes_max: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
-        Meta(
-            description="The newest bytes of the journal that may stay in the system's file "
-            "cache; readers further behind wait for the disk. none: all, as memory allows.",
-        ),
-    ] = 256 * MIB
     advanced: WalAdvanced = WalAdvanced()
     file_name: Annotated[
         str | None, Meta(description="Without effect: journal files have fixed names.")

@@ -171,7 +171,6 @@ class Storage:
             file_bytes_max=rotation.max_bytes,
             file_ms_max=None if rotation.max_hours is None else rotation.max_hours * _HOUR_MS,
             unsynced_bytes_max=config.unsynced_bytes_max,
-            cached_bytes_max=config.wal.cached_bytes_max,
             on_rotated=self._rotated,
             on_failure=self._failed,
             metrics=metrics,

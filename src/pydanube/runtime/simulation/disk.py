@@ -102,10 +102,6 @@ class SimulatedFiles(Files):
         return await self._operate("free_bytes", directory, free_bytes)
 
     @override
-    async def forget_cached(self, path: str, start: int, end: int) -> None:
-        """This disk mirrors nothing in memory."""
-
-    @override
     async def lock(self, path: str) -> FileLock | None:
         def lock() -> FileLock | None:
             if self._medium.find(path) is None:

@@ -15,7 +15,6 @@ from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import AppendFile, Files
 from pydanube.runtime.tasks import call_soon
 from pydanube.storage.frames import PAYLOAD_BYTES_MAX, PREFIX_BYTES, encode_frame
-from pydanube.storage.journal.cache_window import CacheWindow
 from pydanube.storage.journal.contents import JournalContents, JournalFile, log_name
 from pydanube.storage.journal.records import (
     FileHeader,
@@ -115,7 +114,6 @@ class JournalWriter:
         file_bytes_max: int,
         file_ms_max: int | None,
         unsynced_bytes_max: int,
-        cached_bytes_max: int | None,
         on_rotated: Callable[[JournalFile], None],
         on_failure: Callable[[DanubeError], None],
         metrics: JournalMetrics,
@@ -131,7 +129,6 @@ class JournalWriter:
         self._file_ms_max = file_ms_max
         self._begun_ms = clock.monotonic_ms()
         self._unsynced_bytes_max = unsynced_bytes_max
-        self._cache_window = CacheWindow(cached_bytes_max, journal_files[-1].end)
         self._on_rotated = on_rotated
         self._on_failure = on_failure
         self._metrics = metrics
@@ -232,9 +229,6 @@ class JournalWriter:
         self._tell(None, "fsync")
         self.unsynced_bytes -= sum(entry.size for entry in self._group)
         self._group = []
-        for cached in self._cache_window.advance(self._journal_files, end):
-            path = f"{self._directory}/{cached.name}"
-            await self._files.forget_cached(path, cached.start, cached.end)
 
     def _take_group(self) -> None:
         size = 0
