@@ -85,17 +85,21 @@ class SqlTable(Lake):
 
     @override
     def columns(self) -> pa.Schema | None:
-        found = self.rows()
+        found = self._read(ROWS_AT_ONCE)
         return None if found is None else found.schema
 
     @override
     def rows(self) -> pa.Table | None:
+        return self._read(None)
+
+    def _read(self, rows_max: int | None) -> pa.Table | None:
         with self._failures():
             if not sql.inspect(self._engine).has_table(self._table_name, self._schema or None):
                 return None
             table = self._reflected()
             with self._engine.begin() as connection:
-                found = connection.execute(sql.select(table)).mappings().all()
+                wanted = sql.select(table).limit(rows_max)
+                found = connection.execute(wanted).mappings().all()
         names = [each.name for each in table.columns]
         return pa.table({name: [row[name] for row in found] for name in names})
 
