@@ -22,8 +22,6 @@ UNREAD_BYTES: Final = 64 * KIB
 """Who leaves so much of our replies unread goes on call by call, with pauses."""
 UNFINISHED: Final = 512
 """Who begins so many requests and ends none goes on with pauses, too."""
-STEP_LATER_CALLS: Final = 4
-"""So many handlers may be left to run behind one step: their time counts for no turn."""
 
 
 class ServerCodec(Exchanges):
@@ -47,8 +45,6 @@ class ServerCodec(Exchanges):
         self._last_stream_id = 0
         self._unfinished = 0
         """Requests that have begun since one came whole."""
-        self._later_calls = 0
-        """Calls whose handlers are tasks, which run when the turn is over."""
         self._skipped: deque[range] = deque(maxlen=SKIPPED_RANGES_MAX)
         """Streams the peer left out; they count as closed, but using one is another fault."""
         self._blocks = HeaderBlocks(limits.header_list_bytes_max, head_builder(table, peer))
@@ -105,9 +101,8 @@ class ServerCodec(Exchanges):
         if too_many or self.queued_bytes > UNREAD_BYTES:
             self._slow_down()
         elif head.direct is None:
-            self._later_calls += 1
-            if not self._later_calls % STEP_LATER_CALLS:
-                self._step_is_over = self.gives_way = True
+            # Its handler is a task, whose time counts for no turn.
+            self._step_is_over = self.gives_way = True
 
     def _is_behind(self) -> bool:
         """Tell whether the peer leaves so much unread that it gets no new calls."""
