@@ -6,11 +6,11 @@ Without a name all parts run, one after the other. Brokers, clients and disk sha
 Every part ends by reading all topics: what was acknowledged and is not at its offset is lost.
 """
 
+import argparse
 import asyncio
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -308,8 +308,13 @@ PARTS = {
 }
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     """Run the parts that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster")
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
+    names = parser.parse_args().parts
+    if unknown := [name for name in names if name not in PARTS]:
+        parser.error(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     for name in names or list(PARTS):
         with tempfile.TemporaryDirectory(prefix="danube-cluster-") as directory:
             asyncio.run(PARTS[name](Path(directory)))
@@ -317,4 +322,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
