@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 END = b"\x04"
+LOOK_SECONDS = 0.1
 
 
 class Terminal:
@@ -54,13 +55,17 @@ class Terminal:
     def type(self, line: str) -> None:
         os.write(self._file, f"{line}\n".encode())
 
-    def leave(self, seconds_max: float) -> int:
-        """Type the end of input; return the exit code of the program."""
+    def leave(self, prompt: str, seconds_max: float) -> int:
+        """Type the end of input at the prompt; return the exit code of the program."""
+        # Before the prompt is there the terminal is in another mode, in which it would be lost.
+        self.until(prompt, seconds_max)
         os.write(self._file, END)
         deadline = time.monotonic() + seconds_max
-        while self._take(max(0.0, deadline - time.monotonic())):
+        # Not until the terminal closes: what the program has started may keep it open for longer.
+        while (ended := os.waitpid(self._pid, os.WNOHANG))[0] == 0:
             assert time.monotonic() < deadline, f"it does not end: {self.shown[-3000:]}"
-        self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            self._take(LOOK_SECONDS)
+        self._status = os.waitstatus_to_exitcode(ended[1])
         return self._status
 
     def _take(self, seconds_max: float) -> bool:

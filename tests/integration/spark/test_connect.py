@@ -172,7 +172,7 @@ def test_the_shell_of_a_server_runs_without_java(broker, server, published):
         shell.until(f"counted {ROWS + 1}", SECONDS_MAX)
         shell.type('print("zone", spark.conf.get("spark.sql.session.timeZone") * 2)')
         shell.until("zone UTCUTC", SECONDS_MAX)
-        assert shell.leave(SECONDS_MAX) == 0
+        assert shell.leave(">>> ", SECONDS_MAX) == 0
 
 
 def test_the_server_listens_on_loopback_alone(server):

@@ -91,7 +91,7 @@ def test_the_shell_knows_topics_and_has_the_right_settings(broker, topics, topic
         shell.until("counted 1070", SECONDS_MAX)
         shell.type('print("zone", spark.conf.get("spark.sql.session.timeZone") * 2)')
         shell.until("zone UTCUTC", SECONDS_MAX)
-        assert shell.leave(SECONDS_MAX) == 0
+        assert shell.leave(">>> ", SECONDS_MAX) == 0
 
 
 def test_the_doctor_starts_spark_and_looks_at_its_workers(broker):
