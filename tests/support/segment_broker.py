@@ -1,8 +1,10 @@
 """A storage with segments on simulated machines, and the laws its catalogue must keep."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
 from itertools import pairwise
+from typing import Any
 
 import google_crc32c
 from typing_extensions import override
@@ -16,6 +18,8 @@ from pydanube.observability.counts import SegmentMetrics
 from pydanube.runtime.files import Files
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.clock import SimulatedClock
+from pydanube.runtime.simulation.disk import SimulatedDisk
+from pydanube.runtime.simulation.loop import run_simulated
 from pydanube.runtime.tasks import TaskScope, carry_through
 from pydanube.storage.config import LocalRetention, Rotation, Segments, StorageConfig, Wal
 from pydanube.storage.segments.catalog import SegmentEntry
@@ -28,6 +32,21 @@ from pydanube.storage.topic_log import TopicLog
 from pydanube.topics.segment_catalog import MetadataSegmentCatalog
 
 ROOT = "/data/segments"
+World = Callable[[Randomness, SimulatedDisk], Coroutine[Any, Any, None]]
+
+
+def simulated(test: World) -> Callable[[], None]:
+    """Run a test in virtual time, with a disk of its own."""
+
+    @wraps(test)
+    def run() -> None:
+        async def main(randomness: Randomness) -> None:
+            await test(randomness, SimulatedDisk(randomness))
+
+        run_simulated(main, test.__name__)
+
+    del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for its arguments.
+    return run
 
 
 def small_config(

@@ -1,11 +1,10 @@
 """Brokers of a cluster answer for each other's topics: they ask and tell over the peers' port."""
 
-from collections.abc import Callable
-
 import msgspec
 from msgspec import Struct
 from typing_extensions import override
 
+from pydanube.broker.peer_channels import Connect, PeerChannels
 from pydanube.broker.servicers.flight import flight_location
 from pydanube.broker.servicers.flight_parts import FlightParts
 from pydanube.broker.servicers.flight_questions import Question
@@ -13,14 +12,11 @@ from pydanube.broker.servicers.flight_topics import Peer, Peers
 from pydanube.cluster.directory import Directory
 from pydanube.errors import Conflict
 from pydanube.model.ids import BrokerId
-from pydanube.wire.calls import Call, CallRefused, Channel, HandlerTable, StatusCode
+from pydanube.wire.calls import Call, CallRefused, HandlerTable, StatusCode
 from pydanube.wire.danube.status import error_of
 from pydanube.wire.flight.status import refusals
 
 ASK = "/pydanube.Flight/Ask"
-
-Connect = Callable[[str], Channel]
-"""Makes a channel to an address, host:port."""
 
 
 class Asked(Struct, frozen=True, array_like=True):
@@ -38,8 +34,7 @@ class FlightPeers(Peers):
         self._cluster = cluster
         self._me = me
         self._directory = directory
-        self._connect = connect
-        self._channels: dict[str, Channel] = {}
+        self._channels = PeerChannels(connect)
 
     @override
     def owner_of(self, topic: str) -> Peer | None:
@@ -51,19 +46,17 @@ class FlightPeers(Peers):
 
     @override
     async def ask(self, peer: Peer, question: Question, seconds_max: float) -> bytes:
-        channel = self._channels.get(peer.address)
-        if channel is None:
-            channel = self._channels[peer.address] = self._connect(peer.address)
         request = msgspec.msgpack.encode(Asked(self._cluster, peer.broker, question))
         try:
-            return await channel.unary(ASK, request, timeout_seconds=seconds_max)
+            return await self._channels.to(peer.address).unary(
+                ASK, request, timeout_seconds=seconds_max
+            )
         except CallRefused as refused:
             raise error_of(refused) from refused
 
     async def close(self) -> None:
         """Release all connections."""
-        for channel in self._channels.values():
-            await channel.close()
+        await self._channels.close()
 
 
 class FlightPeerService:

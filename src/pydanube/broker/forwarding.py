@@ -4,15 +4,15 @@ Operators and tools talk to any broker. What only a topic's owner knows or may c
 the owner, in the same words; a base with partitions on several brokers is asked piece by piece.
 """
 
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydanube.broker.peer_channels import Connect, PeerChannels
 from pydanube.cluster.directory import Directory
 from pydanube.errors import InvalidRequest
 from pydanube.model.ids import BrokerId
 from pydanube.topics.manager import TopicManager
-from pydanube.wire.calls import Call, Channel, HandlerTable, UnaryHandler
+from pydanube.wire.calls import Call, HandlerTable, UnaryHandler
 from pydanube.wire.danube import services
 from pydanube.wire.danube.services import Method
 
@@ -43,9 +43,6 @@ _TOPIC_FIELDS: tuple[tuple[Method[Any, Any], str], ...] = (
 
 _TO_LEADER: tuple[Method[Any, Any], ...] = (services.TRIGGER_REBALANCE,)
 
-Connect = Callable[[str], Channel]
-"""Makes a channel to an address, host:port."""
-
 
 class Forwarding:
     """Wraps handlers so that each call reaches the owner of its topic."""
@@ -56,8 +53,7 @@ class Forwarding:
         self._topics = topics
         self._directory = directory
         self._me = me
-        self._connect = connect
-        self._channels: dict[str, Channel] = {}
+        self._channels = PeerChannels(connect)
 
     def wrap(self, table: HandlerTable) -> None:
         """Put itself before those handlers of a table that concern one topic."""
@@ -72,8 +68,7 @@ class Forwarding:
 
     async def close(self) -> None:
         """Release all connections."""
-        for channel in self._channels.values():
-            await channel.close()
+        await self._channels.close()
 
     def _forwarding(self, method: Method[Any, Any], field: str, here: UnaryHandler) -> UnaryHandler:
         async def serve(request: bytes, call: Call) -> bytes:
@@ -133,10 +128,7 @@ class Forwarding:
         request: bytes,
         seconds_max: float = FORWARD_SECONDS,
     ) -> bytes:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = self._connect(address)
-        return await channel.unary(
+        return await self._channels.to(address).unary(
             method.path,
             request,
             metadata={FORWARDED: "1"},

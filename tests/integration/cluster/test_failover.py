@@ -49,9 +49,9 @@ async def test_policies_of_a_namespace_reach_every_broker(cluster: BrokerCluster
     await cluster.until(lambda: sum(len(each.topics) for each in cluster.brokers) == 3)
     request = own.SetMessageTtlRequest(namespace="default", ttl_ms=4321)
     await admin.call(services.SET_MESSAGE_TTL, request)
-    await cluster.until(
-        lambda: (
-            [topic.message_ttl_ms() for each in cluster.brokers for topic in each.topics]
-            == [4321] * 3
-        )
-    )
+
+    def known() -> list[int | None]:
+        return [topic.message_ttl_ms() for each in cluster.brokers for topic in each.topics]
+
+    await cluster.until(lambda: known() == [4321] * 3)
+    assert known() == [4321] * 3

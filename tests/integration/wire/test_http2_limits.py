@@ -77,7 +77,9 @@ async def test_who_reads_nothing_is_cut_off_and_others_are_served():
         attacker = await attack(reads=False)
         attacker.send(planned.opening(TARGET))
         await within_patience(attacker.dropped())
+        assert attacker.is_cut_off
         await within_patience(only_one_left(server))
+        assert server.connection_count == 1
 
 
 async def test_connections_beyond_the_limit_are_turned_away():

@@ -213,7 +213,8 @@ def test_two_flows_into_one_parquet_table_are_refused():
 
 def test_chance_may_flow_into_sinks_that_promise_less():
     text = GOOD.replace("SELECT id AS", "SELECT uuid() AS")
-    read(text.replace("encode: json", "encode: json, guarantee: at_least_once"))
+    definition = read(text.replace("encode: json", "encode: json, guarantee: at_least_once"))
+    assert "at_least_once" in [each.guarantee for each in definition.sinks]
 
 
 def test_a_file_without_keys_is_refused():

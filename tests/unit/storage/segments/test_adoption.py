@@ -1,9 +1,6 @@
 """Segments that were joined elsewhere: checked, swapped at once or not at all, whatever crashes."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import wraps
-from typing import Any
 
 import google_crc32c
 import pytest
@@ -20,26 +17,11 @@ from pydanube.storage.segments.compaction import GRACE_MS, Staged, staged_key
 from pydanube.storage.segments.decoding import read_layout
 from pydanube.storage.segments.encoding import SegmentEncoder, SegmentOrigin
 from pydanube.storage.segments.planning import RetentionRule
-from tests.support.segment_broker import SegmentBroker, small_config, topic_name
+from tests.support.segment_broker import SegmentBroker, simulated, small_config, topic_name
 
-World = Callable[[Randomness, SimulatedDisk], Coroutine[Any, Any, None]]
 CONFIG = small_config(seal_bytes=100_000, seal_seconds=10**6)
 ORIGIN = SegmentOrigin(topic=topic_name(1), topic_id=TopicId(1), epoch=0)
 KEY = staged_key(ORIGIN, 7)
-
-
-def simulated(test: World) -> Callable[[], None]:
-    """Run a test in virtual time, with a disk of its own."""
-
-    @wraps(test)
-    def run() -> None:
-        async def main(randomness: Randomness) -> None:
-            await test(randomness, SimulatedDisk(randomness))
-
-        run_simulated(main, test.__name__)
-
-    del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for its arguments.
-    return run
 
 
 async def with_segments(

@@ -1,8 +1,6 @@
 """One stream over segments, journal and cache, on an instant simulated disk."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import wraps
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from pydanube.model.message import Message
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.disk import SimulatedDisk
-from pydanube.runtime.simulation.loop import run_simulated
 from pydanube.storage.config import LocalRetention
 from pydanube.storage.errors import StoreFailed, StoreProblem
 from pydanube.storage.journal.quarantine import quarantine
@@ -26,25 +23,10 @@ from tests.support.segment_broker import (
     ROOT,
     CountingStore,
     SegmentBroker,
+    simulated,
     small_config,
     topic_name,
 )
-
-World = Callable[[Randomness, SimulatedDisk], Coroutine[Any, Any, None]]
-
-
-def simulated(test: World) -> Callable[[], None]:
-    """Run a test in virtual time, with a disk of its own."""
-
-    @wraps(test)
-    def run() -> None:
-        async def main(randomness: Randomness) -> None:
-            await test(randomness, SimulatedDisk(randomness))
-
-        run_simulated(main, test.__name__)
-
-    del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for its arguments.
-    return run
 
 
 def numbered(first: int, end: int) -> list[Message]:
