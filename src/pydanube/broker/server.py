@@ -28,8 +28,6 @@ REQUEST_BYTES_MAX = 64 * 1024 * 1024
 GRACE_SECONDS = 5.0
 """How long calls that are under way may take to end when the broker stops."""
 LAST_CALLS_SECONDS = 0.1
-GARBAGE_THRESHOLDS = (10_000, 5, 50)
-"""Next to nothing a broker forgets refers to itself, so it need not look for that so often."""
 
 _log = get_logger(__name__)
 
@@ -212,7 +210,6 @@ async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> None:
         # What is here stays; looking through it for garbage would stop everything for 40 ms.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*GARBAGE_THRESHOLDS)
         signal = await signals.wait()
         _log.info("stopping", signal=signal)
         await server.stop()
