@@ -23,10 +23,10 @@ from pydanube.spark.frames import option_texts
 from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, ReadOptions, read_options
 from pydanube.spark.source.segment_files import SegmentFiles, directory_of
 from pydanube.storage.config import Durable
-from pydanube.storage.segments.compaction import staged_key
 from pydanube.storage.segments.decoding import read_layout
 from pydanube.storage.segments.encoding import SegmentEncoder, SegmentOrigin
 from pydanube.storage.segments.planning import plan_compactions
+from pydanube.storage.segments.staged import staged_key
 from pydanube.wire.flight.descriptors import (
     JoinSegmentsAction,
     JoinSegmentsAnswer,

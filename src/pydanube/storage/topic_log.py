@@ -22,8 +22,8 @@ from pydanube.storage.journal.space import JournalSpace
 from pydanube.storage.journal.writer import Entry, JournalWriter
 from pydanube.storage.pieces import Piece
 from pydanube.storage.segments.catalog import SegmentEntry
-from pydanube.storage.segments.compaction import Staged
 from pydanube.storage.segments.exporter import TopicExport
+from pydanube.storage.segments.staged import Staged
 from pydanube.storage.segments.topic_segments import TopicSegments
 from pydanube.storage.tail_cache import TopicTail
 from pydanube.storage.tiered_reader import READ_BYTES, History, TieredReader

@@ -6,17 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 from pyspark import cloudpickle
 
 from pydanube.cli import spark as commands
 from pydanube.cli.main import danube
 from pydanube.errors import DanubeError, InvalidRequest, Unavailable
+from pydanube.model.ids import TopicId
 from pydanube.spark import compacting, history
 from pydanube.spark.compacting import compact
 from pydanube.spark.verifying import verify
+from pydanube.storage.segments.encoding import SegmentOrigin
 from tests.support import struck_joins
+from tests.support.garbled_joins import CHANGES, Change, garbled
 from tests.support.spark_topics import Topics, create_partitions
 
 ROWS = 20
@@ -181,6 +186,38 @@ def test_a_damaged_outcome_changes_nothing(spark, broker, topics, topic, monkeyp
     assert keys_of(topics, topic) == before
     assert files_of(topics, topic) == set(before)
     assert topics.payloads(topic) == payloads(2)
+
+
+def test_messages_that_a_job_has_garbled_are_named_and_change_nothing(
+    spark, broker, topics, topic, monkeypatch
+):
+    for first in (0, 20):
+        topics.publish(topic, range(first, first + 20))
+        topics.wait_sealed(topic)
+    before = keys_of(topics, topic)
+    swap = compacting._swap
+    for what in ("swapped payloads", "a flipped bit", "a lost key", "lost attributes"):
+        columns, change = CHANGES[what]
+
+        def alter(brokers: Any, task: Any, staged: Any, change: Change = change) -> None:
+            file = path_of(topics, topic, staged.key)
+            origin = SegmentOrigin(
+                topic=topic, topic_id=TopicId(int(task.topic_id)), epoch=task.epoch
+            )
+            data = garbled(file.read_bytes(), origin, 0, 40, 25, change)
+            file.write_bytes(data)
+            crc32c = google_crc32c.value(data)
+            swap(brokers, task, structs.replace(staged, bytes=len(data), crc32c=crc32c))
+
+        monkeypatch.setattr(compacting, "_swap", alter)
+        done = compact(spark, topic, url=broker.url)
+        assert done.into == 0
+        assert f"has another {columns} than in segment {before[1]}" in done.refused[0]
+        assert files_of(topics, topic) == set(before) == set(keys_of(topics, topic)), what
+    monkeypatch.setattr(compacting, "_swap", swap)
+    assert topics.numbers(topic) == [*range(40)]
+    assert compact(spark, topic, url=broker.url).into == 1
+    assert topics.numbers(topic) == [*range(40)]
 
 
 def test_a_damaged_segment_is_named_and_stays(spark, broker, topics, topic):

@@ -2,7 +2,7 @@
 
 from pydanube.broker.servicers.flight_plan import check_id, log_of, topic_id
 from pydanube.errors import Conflict
-from pydanube.storage.segments.compaction import Staged
+from pydanube.storage.segments.staged import Staged
 from pydanube.topics.topic import Topic
 from pydanube.wire.flight.descriptors import (
     JoinSegmentsAction,

@@ -1,18 +1,14 @@
 """Joins small neighbouring segments, so that a quiet topic's history is no heap of dust.
 
 The broker joins what is small by itself. Whoever has more hands, such as a job in Spark, joins
-elsewhere and stages the outcome in the topic's directory: `adopt` checks it to the last page,
-writes it anew under a name of the broker's own, and swaps as for its own joins. So nothing that
-others wrote, or may still delete, is ever in the catalogue.
+elsewhere and stages the outcome in the topic's directory: `adopt` compares it message by message
+with what it would replace, writes it anew under a name of the broker's own, and swaps as for its
+own joins. So nothing that others wrote, or may still delete, is ever in the catalogue.
 """
 
 import asyncio
 import re
 from collections.abc import Sequence
-
-import google_crc32c
-import pyarrow.compute as pc
-from msgspec import Struct
 
 from pydanube.errors import Conflict, Corruption, InvalidRequest, NotFound
 from pydanube.model.ids import Offset
@@ -23,16 +19,11 @@ from pydanube.runtime.threads import WorkerThreads
 from pydanube.storage.errors import ObjectMissing, ObjectTooShort
 from pydanube.storage.pieces import Piece
 from pydanube.storage.segments.catalog import SegmentEntry, bounds_of, directory_of, entry_for
-from pydanube.storage.segments.decoding import SegmentLayout, read_layout
-from pydanube.storage.segments.encoding import (
-    SCHEMA_IDS_MAX,
-    EncodedSegment,
-    SegmentEncoder,
-    SegmentOrigin,
-)
+from pydanube.storage.segments.encoding import EncodedSegment, SegmentEncoder
 from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.planning import plan_compaction
 from pydanube.storage.segments.reader import SegmentReader
+from pydanube.storage.segments.staged import Staged, StagedSegment, StagedWrong, entry_at
 from pydanube.storage.segments.topic_segments import TopicSegments
 from pydanube.storage.segments.uploader import Uploader
 
@@ -46,19 +37,6 @@ _READ_BYTES = 8 * 1024 * 1024
 _STAGED = re.compile(r"joined-[0-9a-f]{16}\.parquet")
 
 _log = Logger(__name__)
-
-
-class Staged(Struct, frozen=True, kw_only=True):
-    """A joined segment that somebody else has written to the topic's directory."""
-
-    key: str
-    bytes: int
-    crc32c: int
-
-
-def staged_key(origin: SegmentOrigin, token: int) -> str:
-    """Return a name to stage an object under; upkeep sweeps up what is left behind."""
-    return f"{directory_of(origin.topic, origin.topic_id)}joined-{token:016x}.parquet"
 
 
 class Compaction:
@@ -104,19 +82,23 @@ class Compaction:
         """Put a staged object in the place of the segments with these keys; return its entry.
 
         Whoever repeats it gets the same answer. Conflict: the segments are not these any more.
-        Corruption: the object does not hold exactly what they hold. Either way nothing has
-        changed. The staged object is gone afterwards, unless nobody knows what became of the swap.
+        Corruption: the object does not hold exactly what they hold, message by message, or one of
+        them is damaged. Either way nothing has changed. The staged object is gone afterwards,
+        unless nobody knows what became of the swap, or it may be the last that is whole.
         """
         _check_order(segments, keys, staged)
         async with self._adopting:
             try:
                 run, joined = _find(segments, keys)
                 if joined is None:
-                    segment = await self._checked(segments.origin, run, staged)
+                    segment = await self._checked(segments, run, staged)
                     joined = await self._swap(segments, run, segment)
-            except (Conflict, Corruption):
+            except (Conflict, StagedWrong):
                 await self._uploader.discard(staged.key)
                 raise
+            except ObjectMissing as error:
+                if not segments.removed:
+                    raise Corruption(f"{error}. Restore the object from a copy") from error
             if joined is None:
                 raise NotFound(f"topic {segments.origin.topic} is gone")
             await self._uploader.discard(staged.key)
@@ -147,13 +129,31 @@ class Compaction:
         return joined
 
     async def _checked(
-        self, origin: SegmentOrigin, run: Sequence[SegmentEntry], staged: Staged
+        self, segments: TopicSegments, run: Sequence[SegmentEntry], staged: Staged
     ) -> EncodedSegment:
+        """Return a staged object as a segment, once it was seen to hold just what the run holds."""
         try:
             data = await self._store.read(staged.key, 0, staged.bytes)
         except (ObjectMissing, ObjectTooShort) as error:
-            raise Corruption(f"{error}; join the segments again") from error
-        return await self._workers.run(lambda: check_joined(origin, run, data, staged))
+            raise StagedWrong(f"{error}; join the segments again") from error
+        joined = StagedSegment(segments.origin, run, staged, data)
+        await self._workers.run(joined.open)
+        for number, group in enumerate(joined.layout.groups):
+            sources = await self._read(run, group.base, Offset(group.base + group.rows))
+            await self._compare(joined, number, sources)
+        return await self._workers.run(joined.segment)
+
+    async def _compare(self, joined: StagedSegment, number: int, sources: list[Piece]) -> None:
+        await self._workers.run(lambda: joined.compare(number, sources))
+
+    async def _read(self, run: Sequence[SegmentEntry], start: Offset, end: Offset) -> list[Piece]:
+        """Return a run's messages of [start, end), checked as for any reader."""
+        pieces: list[Piece] = []
+        while start < end:
+            entry = entry_at(run, start)
+            pieces += await self._reader.read(entry, start, min(end, entry.end), _READ_BYTES)
+            start = pieces[-1].end
+        return pieces
 
     async def _join(self, segments: TopicSegments, run: list[SegmentEntry]) -> EncodedSegment:
         encoder = SegmentEncoder(segments.origin, run[0].base)
@@ -167,58 +167,6 @@ class Compaction:
 
     async def _add(self, encoder: SegmentEncoder, pieces: list[Piece]) -> None:
         await self._workers.run(lambda: encoder.add(pieces))
-
-
-def check_joined(
-    origin: SegmentOrigin, run: Sequence[SegmentEntry], data: bytes, staged: Staged
-) -> EncodedSegment:
-    """Return a staged object as a segment; Corruption unless it holds just what the run holds."""
-    base, end = run[0].base, run[-1].end
-    found = google_crc32c.value(data)
-    if found != staged.crc32c:
-        raise Corruption(
-            f"object {staged.key} has the CRC-32C {found:08x}, and {staged.crc32c:08x} was written"
-        )
-    try:
-        layout = read_layout(data, len(data), topic_id=origin.topic_id, base=base, rows=end - base)
-        times = _check_rows(layout, data, run)
-    except Corruption as error:
-        raise Corruption(f"object {staged.key} is no segment of {origin.topic}: {error}") from error
-    groups = layout.groups
-    tail = data[groups[-1].position + groups[-1].size :]
-    known = [entry.schema_ids for entry in run]
-    schema_ids = {each for ids in known if ids is not None for each in ids}
-    many = None in known or len(schema_ids) > SCHEMA_IDS_MAX
-    return EncodedSegment(
-        data=data,
-        base=base,
-        end=end,
-        raw_bytes=sum(entry.raw_bytes for entry in run),
-        crc32c=found,
-        min_time_ms=times[0],
-        max_time_ms=times[1],
-        schema_ids=None if many else tuple(sorted(schema_ids)),
-        group_crc32c=tuple(
-            google_crc32c.value(data[each.position : each.position + each.size]) for each in groups
-        ),
-        tail_bytes=len(tail),
-        tail_crc32c=google_crc32c.value(tail),
-    )
-
-
-def _check_rows(layout: SegmentLayout, data: bytes, run: Sequence[SegmentEntry]) -> tuple[int, int]:
-    """Read every page; return the earliest and latest time, which must be those of the run."""
-    bounds = []
-    for number, group in enumerate(layout.groups):
-        pieces = layout.decode(number, data[group.position : group.position + group.size])
-        for piece in pieces:
-            found = pc.min_max(piece.batch.record_batch().column("publish_time")).as_py()
-            bounds += [found["min"], found["max"]]
-    times = (min(bounds), max(bounds))
-    expected = (min(each.min_time_ms for each in run), max(each.max_time_ms for each in run))
-    if times != expected:
-        raise Corruption(f"its messages are of {times}, those it would replace of {expected}")
-    return times
 
 
 def _check_order(segments: TopicSegments, keys: Sequence[str], staged: Staged) -> None:

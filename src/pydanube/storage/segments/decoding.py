@@ -4,6 +4,7 @@ Nothing here reads a file: whoever calls fetches the ranges that a layout names.
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from struct import unpack_from
 
 import pyarrow as pa
@@ -36,6 +37,8 @@ class RowGroup(Struct, frozen=True):
     rows: int
     position: int
     size: int
+    raw_size: int
+    """Before compression."""
     max_time_ms: int | None
     """None when the file has no statistics."""
 
@@ -52,21 +55,32 @@ class SegmentLayout:
         """Return the number of the row group that holds an offset of this segment."""
         return bisect_right(self.groups, offset, key=lambda group: group.base) - 1
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the file, in Arrow's types."""
+        return self._metadata.schema.to_arrow_schema()
+
     def decode(self, number: int, data: bytes) -> list[Piece]:
         """Turn the bytes of one row group into pieces of about a megabyte, in offset order."""
+        stored = self.stored(number, data, _COLUMNS)
+        return _pieces(as_published(stored), self.groups[number])
+
+    def stored(self, number: int, data: bytes, columns: Sequence[str]) -> pa.Table:
+        """Read columns of one row group as they are in the file; `offset` is one of them."""
         group = self.groups[number]
         window = pa.PythonFile(_Window(data, group.position, self._file_size), mode="r")
         try:
             file = pq.ParquetFile(
                 window, metadata=self._metadata, page_checksum_verification=True, pre_buffer=False
             )
-            table = file.read_row_group(number, columns=_COLUMNS, use_threads=False)
+            table = file.read_row_group(number, columns=list(columns), use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise Corruption(
                 f"the row group of offsets {group.base} to {group.base + group.rows - 1} cannot "
                 f"be read: {error}"
             ) from error
-        return _pieces(table, group)
+        _check_offsets(table, group)
+        return table
 
 
 def footer_bytes(tail: bytes) -> int:
@@ -131,6 +145,7 @@ def _row_groups(metadata: pq.FileMetaData, base: Offset) -> list[RowGroup]:
                 rows=group.num_rows,
                 position=start,
                 size=end - start,
+                raw_size=group.total_byte_size,
                 max_time_ms=times.max_raw if times is not None and times.has_min_max else None,
             )
         )
@@ -138,10 +153,14 @@ def _row_groups(metadata: pq.FileMetaData, base: Offset) -> list[RowGroup]:
     return groups
 
 
-def _pieces(table: pa.Table, group: RowGroup) -> list[Piece]:
-    _check_offsets(table, group)
-    columns = [_as_published(table.column(field.name), field) for field in SCHEMA]
-    rows = pa.Table.from_arrays(columns, schema=SCHEMA).combine_chunks().to_batches()[0]
+def as_published(stored: pa.Table) -> pa.Table:
+    """Return the columns of a row group as producers sent them."""
+    columns = [_as_published(stored.column(field.name), field) for field in SCHEMA]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _pieces(published: pa.Table, group: RowGroup) -> list[Piece]:
+    rows = published.combine_chunks().to_batches()[0]
     pieces = []
     at = group.base
     while rows.num_rows:

@@ -162,15 +162,15 @@ class SegmentEncoder:
             base=self._base,
             end=self._written_end,
             raw_bytes=self._raw_bytes,
-            crc32c=_crc32c(file),
+            crc32c=checksum(file),
             min_time_ms=min(self._times),
             max_time_ms=max(self._times),
             schema_ids=tuple(sorted(self._schema_ids))
             if len(self._schema_ids) <= SCHEMA_IDS_MAX
             else None,
-            group_crc32c=tuple(_crc32c(file.slice(start, end - start)) for start, end in groups),
+            group_crc32c=tuple(checksum(file.slice(start, end - start)) for start, end in groups),
             tail_bytes=len(tail),
-            tail_crc32c=_crc32c(tail),
+            tail_crc32c=checksum(tail),
         )
 
     def _gather(self, rows: pa.RecordBatch) -> None:
@@ -222,8 +222,8 @@ class SegmentEncoder:
             self._schema_ids.update(present.slice(0, SCHEMA_IDS_MAX + 1).to_pylist())
 
 
-def _crc32c(data: pa.Buffer) -> int:
-    """Return a checksum, a step at a time: others may need the interpreter in between."""
+def checksum(data: pa.Buffer) -> int:
+    """Return a CRC-32C, a step at a time: others may need the interpreter in between."""
     crc = 0
     for start in range(0, len(data), _CRC_STEP_BYTES):
         step = data.slice(start, min(_CRC_STEP_BYTES, len(data) - start))

@@ -3,7 +3,10 @@
 import asyncio
 
 import google_crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
 from pydanube.errors import Conflict, Corruption, InvalidRequest, Unavailable
 from pydanube.model.ids import Offset, TopicId
@@ -12,11 +15,14 @@ from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.runtime.simulation.loop import run_simulated
 from pydanube.runtime.tasks import carry_through
+from pydanube.storage.segments import encoding, staged
 from pydanube.storage.segments.catalog import SegmentEntry
-from pydanube.storage.segments.compaction import GRACE_MS, Staged, staged_key
+from pydanube.storage.segments.compaction import GRACE_MS
 from pydanube.storage.segments.decoding import read_layout
 from pydanube.storage.segments.encoding import SegmentEncoder, SegmentOrigin
 from pydanube.storage.segments.planning import RetentionRule
+from pydanube.storage.segments.staged import Staged, staged_key
+from tests.support.garbled_joins import CHANGES, garbled, rich
 from tests.support.segment_broker import SegmentBroker, simulated, small_config, topic_name
 
 CONFIG = small_config(seal_bytes=100_000, seal_seconds=10**6)
@@ -31,11 +37,7 @@ async def with_segments(
     broker.log(1)
     await asyncio.sleep(1)  # The first round of upkeep is over.
     for first in range(0, count * 10, 10):
-        messages = [
-            Message(payload=b"message %d" % n, publish_time_ms=n * 10, producer_name="p")
-            for n in range(first, first + 10)
-        ]
-        await broker.append(1, messages)
+        await broker.append(1, [rich(number) for number in range(first, first + 10)])
         await broker.seal(1)
     return broker, await broker.read_all(1)
 
@@ -172,6 +174,128 @@ async def test_an_object_that_does_not_hold_just_that_is_refused(
     with pytest.raises(Corruption, match="join the segments again"):
         await broker.log(1).adopt(keys, written)
     assert broker.entries(1) == before
+    assert await broker.read_all(1) == expected
+    await broker.stop()
+
+
+@simulated
+async def test_an_object_whose_messages_are_not_just_the_same_is_refused_by_offset(
+    randomness: Randomness, disk: SimulatedDisk
+) -> None:
+    broker, expected = await with_segments(disk, randomness)
+    before = broker.entries(1)
+    keys = [each.key for each in before[1:]]
+    good = await join(broker, before[1:])
+    for what, (columns, change) in CHANGES.items():
+        # The ends of the object, and both sides of where one of its parts ends.
+        for at in (10, 19, 20, 39):
+            data = garbled(good, ORIGIN, 10, 40, at, change)
+            first = max(at - 1, 10) if what == "swapped payloads" else at
+            told = f"offset {first} has another {columns} than in segment"
+            with pytest.raises(Corruption, match=told) as refusal:
+                await broker.log(1).adopt(keys, await stage(broker, data))
+            assert before[first // 10].key in str(refusal.value), what
+            assert broker.entries(1) == before, what
+            assert set(await names(broker)) == {each.key for each in before}, what
+    assert await broker.read_all(1) == expected
+    unaltered = garbled(good, ORIGIN, 10, 40, 10, lambda messages, at: None)
+    await broker.log(1).adopt(keys, await stage(broker, unaltered))
+    assert await broker.read_all(1) == expected
+    await broker.stop()
+
+
+@simulated
+async def test_row_groups_may_end_anywhere_and_each_is_compared(
+    randomness: Randomness, disk: SimulatedDisk
+) -> None:
+    broker, expected = await with_segments(disk, randomness)
+    before = broker.entries(1)
+    keys = [each.key for each in before]
+    _, flip = CHANGES["a flipped bit"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(encoding, "GROUP_ROWS_MAX", 7)
+        good = await join(broker, before)
+        for at in range(40):
+            data = garbled(good, ORIGIN, 0, 40, at, flip)
+            with pytest.raises(Corruption, match=f"offset {at} has another payload"):
+                await broker.log(1).adopt(keys, await stage(broker, data))
+    assert broker.entries(1) == before
+    joined = await broker.log(1).adopt(keys, await stage(broker, good))
+    assert len(joined.group_crc32c) == 6
+    await broker.check_catalog(1)
+    assert await broker.read_all(1) == expected
+    await broker.stop()
+
+
+@simulated
+async def test_what_readers_elsewhere_would_stumble_over_is_refused(
+    randomness: Randomness, disk: SimulatedDisk
+) -> None:
+    broker, _ = await with_segments(disk, randomness)
+    before = broker.entries(1)
+    keys = [each.key for each in before[:2]]
+    good = await join(broker, before[:2])
+    table = pq.read_table(pa.BufferReader(good))
+    offset = table.schema.get_field_index("offset")
+    wrong = {
+        "column topic is not /default/topic-1": await join(
+            broker, before[:2], structs.replace(ORIGIN, topic="/default/topic-2")
+        ),
+        "column partition is not 0": rewritten(
+            table.set_column(
+                1,
+                table.schema.field(1),
+                pa.chunked_array([pa.repeat(pa.scalar(1, pa.int32()), 20)]),
+            )
+        ),
+        "columns are not those": rewritten(
+            table.set_column(
+                offset, table.schema.field(offset).with_nullable(True), table.column(offset)
+            )
+        ),
+    }
+    for what, data in wrong.items():
+        with pytest.raises(Corruption, match=what):
+            await broker.log(1).adopt(keys, await stage(broker, data))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(staged, "GROUP_ROWS_MAX", 19)
+        with pytest.raises(Corruption, match="from offset 0 on has 20 messages"):
+            await broker.log(1).adopt(keys, await stage(broker, good))
+        patched.setattr(staged, "GROUP_ROWS_MAX", 20)
+        patched.setattr(staged, "_GROUP_STORED_BYTES_MAX", 100)
+        with pytest.raises(Corruption, match="bytes together"):
+            await broker.log(1).adopt(keys, await stage(broker, good))
+    assert broker.entries(1) == before
+    await broker.log(1).adopt(keys, await stage(broker, rewritten(table)))
+    await broker.stop()
+
+
+def rewritten(table: pa.Table) -> bytes:
+    """Write a segment's rows with another writer, under the same file metadata."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()
+
+
+@simulated
+async def test_a_part_that_is_damaged_is_named_and_what_was_joined_of_it_is_kept(
+    randomness: Randomness, disk: SimulatedDisk
+) -> None:
+    broker, expected = await with_segments(disk, randomness)
+    before = broker.entries(1)
+    keys = [each.key for each in before[:2]]
+    given = await stage(broker, await join(broker, before[:2]))
+    whole = await broker.store.read(keys[1], 0, before[1].bytes)
+    await broker.store.put(keys[1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    with pytest.raises(Corruption, match=f"segment {keys[1]} of .* is damaged"):
+        await broker.log(1).adopt(keys, given)
+    await broker.store.delete(keys[1])
+    with pytest.raises(Corruption, match=f"no object {keys[1]}. Restore the object"):
+        await broker.log(1).adopt(keys, given)
+    assert broker.entries(1) == before
+    assert KEY in await names(broker), "perhaps the last that holds these messages"
+    await broker.store.put(keys[1], whole)
+    await broker.log(1).adopt(keys, given)
     assert await broker.read_all(1) == expected
     await broker.stop()
 
