@@ -145,6 +145,7 @@ def _operations(given: "Surroundings") -> "TableOperations":
     help="What becomes of messages that do not fit.",
 )
 @click.option("--rebuild", is_flag=True, help="Make a table that is there anew, like this.")
+@_dry_run
 @table_options
 @topic_or_pattern
 def enable(
@@ -162,6 +163,7 @@ def enable(
     layout: str,
     on_error: str,
     rebuild: bool,
+    dry_run: bool,
 ) -> None:
     """Keep TOPIC, a reliable one, as a table; `danube table run` does the work.
 
@@ -195,7 +197,8 @@ def enable(
         },
         TableSetting,
     )
-    show(operations.rebuild(topic, setting) if rebuild else operations.enable(topic, setting))
+    make = operations.rebuild if rebuild else operations.enable
+    show(make(topic, setting, dry_run=dry_run))
 
 
 @command.command("list")

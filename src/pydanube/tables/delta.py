@@ -26,6 +26,7 @@ from pydanube.tables.errors import (
     CommitOutcomeUnknown,
     TableGuardAltered,
     TableOfAnotherTopic,
+    check_owner,
     check_shape,
 )
 from pydanube.tables.lake import (
@@ -87,6 +88,19 @@ class DeltaLakeTable(LakeTable):
         table = self.open()
         if table is None:
             return None
+        if self._owner_of(table) is None:
+            table.alter.set_table_properties(self._marks(), raise_if_not_exists=False)
+            return self.load()
+        return DeltaSnapshot(table, self._topic, self._partitioning, self._options, self._clock)
+
+    @override
+    def check(self) -> None:
+        table = self.open()
+        if table is not None:
+            self._owner_of(table)
+
+    def _owner_of(self, table: DeltaTable) -> str | None:
+        """Return whose table it is; None: nobody's yet. Refuse if it must not be written to."""
         settings = table.metadata().configuration
         if GUARDED in settings:
             raise TableGuardAltered(
@@ -94,15 +108,12 @@ class DeltaLakeTable(LakeTable):
                 "Unset the property; nothing was written"
             )
         owner = settings.get(TOPIC_PROPERTY)
-        if owner is None:
-            table.alter.set_table_properties(self._marks(), raise_if_not_exists=False)
-            return self.load()
-        if owner != self._topic:
+        if owner not in (None, self._topic):
             raise TableOfAnotherTopic(
                 f"table {self._uri} holds topic {owner}, not {self._topic}; name another table"
             )
         check_shape(self._uri, _facts_of(table).shape, self._shape)
-        return DeltaSnapshot(table, self._topic, self._partitioning, self._options, self._clock)
+        return owner
 
     @override
     def create(self, columns: pa.Schema) -> None:
@@ -125,6 +136,8 @@ class DeltaLakeTable(LakeTable):
         table = self.open()
         if table is None:
             return None
+        owner = table.metadata().configuration.get(TOPIC_PROPERTY)
+        check_owner(self._uri, owner, self._topic)
         wanted = [each.name for each in self._partitioning]
         if table.metadata().partition_columns != wanted:
             there = ", ".join(table.metadata().partition_columns) or "nothing"

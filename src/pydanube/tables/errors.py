@@ -39,6 +39,15 @@ class TableOfAnotherShape(Conflict):
     code = "table_of_another_shape"
 
 
+def check_owner(table: str, owner: str | None, topic: str) -> None:
+    """Refuse to replace all rows of a table that holds something else than the topic's."""
+    if owner != topic:
+        held = "rows that came from no topic" if owner is None else f"topic {owner}"
+        raise TableOfAnotherTopic(
+            f"table {table} holds {held}, not {topic}, and would lose all of it; name another table"
+        )
+
+
 def check_shape(table: str, made: str | None, wanted: str) -> None:
     """Refuse to write rows of one shape to a table of another."""
     if made is not None and wanted and made != wanted:

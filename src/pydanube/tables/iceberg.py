@@ -34,6 +34,7 @@ from pydanube.tables.errors import (
     CommitOutcomeUnknown,
     TableGuardAltered,
     TableOfAnotherTopic,
+    check_owner,
     check_shape,
 )
 from pydanube.tables.iceberg_files import (
@@ -104,14 +105,28 @@ class IcebergLakeTable(LakeTable):
         table = self.open()
         if table is None:
             return None
-        owner = table.properties.get(TOPIC_PROPERTY)
-        if owner is None:
+        if self._owner_of(table) is None:
             self._adopt(table)
-        elif owner != self._topic:
+        self._check_guard(table)
+        return IcebergSnapshot(table, self._partitioning)
+
+    @override
+    def check(self) -> None:
+        table = self.open()
+        if table is not None and self._owner_of(table) is not None:
+            self._check_guard(table)
+
+    def _owner_of(self, table: Table) -> str | None:
+        """Return whose table it is; None: nobody's yet. Refuse if it must not be written to."""
+        owner = table.properties.get(TOPIC_PROPERTY)
+        if owner not in (None, self._topic):
             raise TableOfAnotherTopic(
                 f"table {self._identifier} holds topic {owner}, not {self._topic}; name another"
             )
         check_shape(self._identifier, table.properties.get(SHAPE_PROPERTY), self._shape)
+        return owner
+
+    def _check_guard(self, table: Table) -> None:
         retries = table.properties.get(GUARDED)
         if retries != "0":
             raise TableGuardAltered(
@@ -119,7 +134,6 @@ class IcebergLakeTable(LakeTable):
                 "lost its race would be repeated with its rows twice. Set it to 0; nothing was "
                 "written"
             )
-        return IcebergSnapshot(table, self._partitioning)
 
     @override
     def create(self, columns: pa.Schema) -> None:
@@ -131,6 +145,7 @@ class IcebergLakeTable(LakeTable):
         table = self.open()
         if table is None:
             return None
+        check_owner(self._identifier, table.properties.get(TOPIC_PROPERTY), self._topic)
         return BlankIcebergSnapshot(table, self._partitioning, columns, self._marks())
 
     @override

@@ -154,6 +154,12 @@ class LakeTable(Protocol):
         TableGuardAltered, TableOfAnotherTopic: it must not be written to.
         """
 
+    def check(self) -> None:
+        """Refuse a table that `load` would refuse, and change nothing; a table of nobody will do.
+
+        `load` makes such a one the topic's.
+        """
+
     def create(self, columns: pa.Schema) -> None:
         """Create the table, unless somebody has done so."""
 
@@ -161,7 +167,7 @@ class LakeTable(Protocol):
         """Return the table as if it had these columns, no row and no position; None: there is none.
 
         A commit on top of that takes the place of everything the table has, columns included.
-        NotSupported: it cannot, under the table's name.
+        NotSupported: it cannot, under the table's name. TableOfAnotherTopic: it is not the topic's.
         """
 
     def holds(self, commit_id: str) -> bool:

@@ -1,12 +1,13 @@
 """What an operator does with tables: typed verbs with typed results. Blocks."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from pydanube.errors import InvalidRequest
+from pydanube.errors import InvalidRequest, NotFound
 from pydanube.spark.source.planning import TopicState
 from pydanube.tables.book import TableBook
 from pydanube.tables.catalogs import Tables, open_tables
@@ -19,6 +20,7 @@ from pydanube.tables.service import Progress, RunningTable, Surroundings
 from pydanube.tables.settings import (
     PATTERNS_TOPIC,
     TableSetting,
+    changes_between,
     check_pattern_setting,
     check_setting,
     is_pattern,
@@ -54,6 +56,8 @@ class EnabledTable(Struct, frozen=True, kw_only=True):
     columns: list[str]
     topics: list[str] = []
     """Of a pattern: those it matches now."""
+    dry_run: bool = False
+    """Whether nothing was changed: this is what it would be."""
 
 
 class TableStatus(Struct, frozen=True, kw_only=True):
@@ -81,33 +85,42 @@ class TableOperations:
         self._given = given
         self._book = TableBook(given.access)
 
-    def enable(self, topic: str, setting: TableSetting) -> EnabledTable:
+    def enable(self, topic: str, setting: TableSetting, *, dry_run: bool = False) -> EnabledTable:
         """Make a topic a table; whatever makes no sense is refused before anything changes.
 
         A pattern stands for all topics it matches, also those to come.
         """
         if is_pattern(topic):
-            return self._enable_pattern(topic, setting)
+            return self._enable_pattern(topic, setting, dry_run=dry_run)
         found = self._checked(topic, setting)
+        if dry_run:
+            return structs.replace(found, dry_run=True)
+        self._tables(topic, setting).main.load()
         self._book.put(topic, setting)
         return found
 
     def rebuild(
         self, topic: str, setting: TableSetting | None = None, *, dry_run: bool = False
     ) -> Rebuilt:
-        """Make a table anew from its topic, under its name, perhaps in another way than before."""
+        """Make a table anew from its topic, under its name, perhaps in another way than before.
+
+        `dry_run` tells what it would be, and what of the setting would change.
+        """
         wanted = self._book.get(topic) if setting is None else setting
         if is_pattern(topic):
             raise InvalidRequest(f"{topic} is a pattern; make one table after the other anew")
-        self._checked(topic, wanted, loads=False)
+        columns = self._checked(topic, wanted, anew=True).columns
+        changes: list[str] = []
+        with suppress(NotFound):  # It need not be enabled.
+            changes = changes_between(self._book.get(topic), wanted)
         with self._given.toolbox_of(topic, wanted).open() as tools:
             done = rebuild(tools, wanted.rules(), dry_run=dry_run)
         if setting is not None and not dry_run:
             self._book.put(topic, setting)
-        return done
+        return structs.replace(done, columns=columns, changes=changes)
 
-    def _checked(self, topic: str, setting: TableSetting, *, loads: bool = True) -> EnabledTable:
-        """Return what a topic would be as a table, if it can be one."""
+    def _checked(self, topic: str, setting: TableSetting, *, anew: bool = False) -> EnabledTable:
+        """Return what a topic would be as a table, if it can be one; change nothing."""
         check_setting(setting)
         columns = TopicSchemas(self._given.registry, topic).columns()
         check_partitioning(read_partitioning(setting.partition_by), columns)
@@ -117,8 +130,8 @@ class TableOperations:
                 "take layout danube"
             )
         tables = self._tables(topic, setting)
-        if loads:
-            tables.main.load()
+        if not anew:
+            tables.main.check()
         return EnabledTable(
             topic=topic,
             table=tables.main.name,
@@ -126,21 +139,29 @@ class TableOperations:
             columns=[f"{each.name} {each.type}" for each in columns],
         )
 
-    def _enable_pattern(self, pattern: str, setting: TableSetting) -> EnabledTable:
+    def _enable_pattern(
+        self, pattern: str, setting: TableSetting, *, dry_run: bool
+    ) -> EnabledTable:
         check_pattern_setting(setting)
         topics = self._book.topics_of(pattern)
         for topic in topics:
             self._checked(topic, setting_for(setting, topic))
-        if not self._book.patterns():
-            self._given.registry.ensure_topic(PATTERNS_TOPIC)
-        self._book.put(pattern, setting)
-        return EnabledTable(
+        found = EnabledTable(
             topic=pattern,
             table=setting.table,
             dead_letters=setting.dead_letters,
             columns=[],
             topics=topics,
+            dry_run=dry_run,
         )
+        if dry_run:
+            return found
+        for topic in topics:
+            self._tables(topic, setting_for(setting, topic)).main.load()
+        if not self._book.patterns():
+            self._given.registry.ensure_topic(PATTERNS_TOPIC)
+        self._book.put(pattern, setting)
+        return found
 
     def _states(self, topic: str) -> Mapping[str, TopicState]:
         return BrokerTopic(self._given.access, topic).states()

@@ -38,6 +38,10 @@ class Rebuilt(Struct, frozen=True, kw_only=True):
     dead_letters: int
     dry_run: bool = False
     """Whether nothing was changed: this is what it would be."""
+    columns: list[str] = []
+    """Those it has now, by the schemas of today."""
+    changes: list[str] = []
+    """What of the table's setting is another now."""
 
 
 def rebuild(tools: TableTools, rules: ExportRules, *, dry_run: bool = False) -> Rebuilt:

@@ -56,6 +56,10 @@ class ReferenceLayoutTable(LakeTable):
         return None if found is None else ReferenceLayoutSnapshot(found, self._topic)
 
     @override
+    def check(self) -> None:
+        self._inner.check()
+
+    @override
     def create(self, columns: pa.Schema) -> None:
         self._inner.create(_stored_schema(columns, raw=PAYLOAD in columns.names))
 

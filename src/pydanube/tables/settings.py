@@ -107,6 +107,22 @@ def check_setting(setting: TableSetting) -> TableSetting:
     return setting
 
 
+def changes_between(before: TableSetting, after: TableSetting) -> list[str]:
+    """Say what of a setting changes, and how, for people."""
+    found = []
+    for name in before.__struct_fields__:
+        old, new = (_shown(getattr(each, name)) for each in (before, after))
+        if old != new:
+            found.append(f"{name}: {old} -> {new}")
+    return found
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return "none" if value is None or value in ("", {}) else str(value)
+
+
 def is_path(table: str) -> bool:
     """Tell whether a table is given by its path or URL, and not by name."""
     return "/" in table

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from pydanube.errors import NotSupported
 from pydanube.tables.errors import TableOfAnotherShape, TableOfAnotherTopic
@@ -74,6 +76,43 @@ def test_a_column_gets_another_type_and_its_dead_letters_come_back(
     export_all(exporter(lake, topic, schemas))
     rows = check_complete(topic, lake, dead=[(TOPIC, 0), (TOPIC, 1)])
     assert rows[-1]["more"] is True
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_table_that_holds_something_else_is_not_replaced(
+    lake: Lake, schemas: SchemaShelf, dry_run: bool
+) -> None:
+    theirs = MemoryTopic("/default/theirs")
+    theirs.publish({"id": 0}, {"id": 1}, schema=(1, 1))
+    other = Lake(lake.kind, lake.root, theirs.topic)
+    export_all(exporter(other, theirs, schemas))
+    topic = MemoryTopic()
+    topic.publish({"id": 7}, schema=(1, 1))
+    with pytest.raises(TableOfAnotherTopic, match=r"topic /default/theirs.* would lose all"):
+        anew(lake, topic, schemas, dry_run=dry_run)
+    check_complete(theirs, other)
+
+
+def test_a_table_of_nobody_is_looked_at_without_a_trace_but_not_replaced(
+    lake: Lake, schemas: SchemaShelf
+) -> None:
+    columns = pa.schema([("id", pa.int64())])
+    if lake.kind == "delta":
+        DeltaTable.create(lake.table().name, columns)
+    else:
+        lake.catalog().create_namespace("default")
+        lake.catalog().create_table(lake.table().name, columns)
+    topic = MemoryTopic()
+    topic.publish({"id": 7}, schema=(1, 1))
+    with pytest.raises(TableOfAnotherTopic, match="rows that came from no topic"):
+        anew(lake, topic, schemas)
+    lake.table().check()
+    with pytest.raises(TableOfAnotherTopic):
+        anew(lake, topic, schemas)
+    lake.table().load()
+    other = Lake(lake.kind, lake.root, "/default/theirs").table()
+    with pytest.raises(TableOfAnotherTopic, match="holds topic /default/orders"):
+        other.check()
 
 
 def test_a_topic_created_anew_gets_its_table_back(lake: Lake, schemas: SchemaShelf) -> None:

@@ -98,7 +98,10 @@ def test_a_topic_becomes_a_table_and_goes_on_where_it_was(
     topic, name = f"/default/tour-{kind}", f"tour_{kind}"
     topics.publish(topic, range(30))
     placed = ["--format", kind, "--catalog", CATALOG[kind]]
+    told = tables.answer("enable", topic, *placed, "--dry-run")
+    assert (told["dry_run"], tables.answer("list")) == (True, [])
     enabled = tables.answer("enable", topic, *placed)
+    assert enabled == {**told, "dry_run": False}
     assert "payload binary" in enabled["columns"]
     assert [each["topic"] for each in tables.answer("list")] == [topic]
     assert tables.answer("status", topic)["lag_rows"] == 30
@@ -209,7 +212,10 @@ def test_a_pattern_makes_tables_of_all_its_topics_also_of_those_to_come(
     topics.publish("/default/shop-b", range(2))
     topics.publish("/default/other", range(1))
     where = ["--format", "delta", "--table", f"{tables.root}/all/{{namespace}}/{{topic}}"]
+    told = tables.answer("enable", "/default/shop-*", *where, "--dry-run")
+    assert tables.answer("list") == []
     enabled = tables.answer("enable", "/default/shop-*", *where)
+    assert enabled == {**told, "dry_run": False}
     assert enabled["topics"] == ["/default/shop-a", "/default/shop-b"]
     topics.publish("/default/shop-c", range(4))
     listed = {each["topic"]: each["table"] for each in tables.answer("list")}
@@ -242,8 +248,22 @@ def test_a_table_is_made_anew_in_another_way(tables: Tables, topics: Topics) -> 
     refused = tables.run("enable", topic, *where, "--mode", "upsert")
     assert refused.exit_code == 5
     assert "was made as" in refused.output
-    done = tables.answer("enable", topic, *where, "--mode", "upsert", "--rebuild")
-    assert (done["messages"], done["dead_letters"]) == (8, 3)
+    anew = ["enable", topic, *where, "--mode", "upsert", "--rebuild"]
+    before = tables.rows("iceberg", "anew")
+    told = tables.answer(*anew, "--dry-run")
+    assert (told["dry_run"], told["messages"], told["rows"], told["dead_letters"]) == (
+        True,
+        8,
+        5,
+        3,
+    )
+    assert told["changes"] == ["mode: append -> upsert", "key: none -> routing_key"]
+    assert "payload binary" in told["columns"]
+    assert tables.answer("list")[0]["mode"] == "append"
+    assert tables.rows("iceberg", "anew") == before
+    assert not list(Path(tables.root).rglob("*anew__dlq*"))
+    done = tables.answer(*anew)
+    assert done == {**told, "dry_run": False}
     topics.publish(topic, range(8, 10))
     assert tables.answer("backfill", topic)["lag_rows"] == 0
     assert tables.answer("verify", topic)["findings"] == []
