@@ -255,17 +255,14 @@ def export_sdp(file: str, directory: str, parameters: tuple[str, ...], output: s
 def _spark_variables(master: str) -> str:
     """Return what a command line of Spark's own programs begins with."""
     from pydanube.errors import NotSupported
-    from pydanube.spark.connect import is_connect_url
     from pydanube.spark.sessions import environment_for
 
-    if is_connect_url(master):
-        found = {"PYSPARK_PYTHON": sys.executable}
-    else:
-        try:
-            found = environment_for(master, os.environ)
-        except NotSupported as error:
-            click.echo(str(error), err=True)  # It may run on another machine.
-            found = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    try:
+        # Spark's programs are started by Java, those of a Spark Connect server too.
+        found = environment_for(master, os.environ)
+    except NotSupported as error:
+        click.echo(str(error), err=True)  # It may run on another machine.
+        found = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     path = {"PATH": f"{Path(sys.executable).parent}:$PATH"}
     return " ".join(f"{name}={value}" for name, value in {**path, **found}.items())
 
