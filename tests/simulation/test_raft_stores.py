@@ -230,6 +230,71 @@ async def test_leases_outlive_their_leader_and_end_under_the_next(cluster: Clust
 
 
 @simulated
+async def test_the_time_of_a_lease_goes_on_while_nobody_leads(cluster: Cluster) -> None:
+    await cluster.open()
+    leader, (first, second) = cluster.leader(), cluster.followers()
+    assert first.store is not None
+    store = first.store
+    lease = await store.grant_lease(10_000)
+    await store.put("/a", b"", lease=lease)
+    await asyncio.sleep(2.0)
+    cluster.network.partition([first.name], [second.name])
+    await leader.crash()
+    await asyncio.sleep(7.0)
+    cluster.network.heal()
+    await store.wait_until_ready()
+    assert store.get("/a") is not None
+    # Less than a second of its time is left, once whoever holds it has had time to renew it.
+    await asyncio.sleep(2.0)
+    assert store.get("/a") is None
+
+
+@simulated
+async def test_after_a_time_without_a_leader_leases_can_be_renewed(cluster: Cluster) -> None:
+    await cluster.open()
+    leader, (first, second) = cluster.leader(), cluster.followers()
+    assert first.store is not None
+    store = first.store
+    lease = await store.grant_lease(2_000)
+    await store.put("/a", b"", lease=lease)
+    cluster.network.partition([first.name], [second.name])
+    await leader.crash()
+    await asyncio.sleep(8.0)
+    cluster.network.heal()
+    await store.renew_lease(lease)
+    await asyncio.sleep(1.5)
+    assert store.get("/a") is not None
+    await asyncio.sleep(1.0)
+    assert store.get("/a") is None
+
+
+@simulated
+async def test_a_lease_renewed_by_a_new_leader_lasts_its_whole_time(cluster: Cluster) -> None:
+    """What it proposes before it knows all that was committed goes by the same time."""
+    await cluster.open()
+    leader, (first, second) = cluster.leader(), cluster.followers()
+    assert first.store is not None
+    assert second.store is not None
+    stores = (first.store, second.store)
+    lease = await stores[0].grant_lease(4_000)
+    await stores[0].put("/a", b"", lease=lease)
+    cluster.network.partition([first.name], [second.name])
+    await leader.crash()
+    await asyncio.sleep(5.0)
+    cluster.network.heal()
+    async with asyncio.timeout(20):
+        while not any(store._node.raft.is_leader for store in stores):
+            await asyncio.sleep(0.0002)
+    new = next(store for store in stores if store._node.raft.is_leader)
+    assert not new.is_leader, "it does not know yet what is committed"
+    await new.renew_lease(lease)
+    await asyncio.sleep(3.5)
+    assert new.get("/a") is not None
+    await asyncio.sleep(1.0)
+    assert new.get("/a") is None
+
+
+@simulated
 async def test_a_watch_tells_of_writes_through_other_nodes(cluster: Cluster) -> None:
     stores = await cluster.open()
     watch = stores[0].watch("/", 0)

@@ -9,7 +9,7 @@ from pydanube.broker.etcd_metadata import open_etcd
 from pydanube.broker.identity import broker_identity
 from pydanube.broker.metadata import OpenMetadata, Peers, Sharing
 from pydanube.cluster.election import KeyElection
-from pydanube.cluster.membership import LeaseTerms
+from pydanube.cluster.membership import RENEWALS, LeaseTerms
 from pydanube.metadata import keys
 from pydanube.metadata.local_import import local_state
 from pydanube.metadata.node import NodeSettings
@@ -161,4 +161,6 @@ def node_settings(config: BrokerConfig) -> NodeSettings:
             heartbeat_ticks=max(config.cluster.heartbeat_ms // tick_ms, 1),
             election_ticks=max(config.cluster.election_ms // tick_ms, 2),
         ),
+        # As long as living brokers take to renew theirs at any other time.
+        lease_grace_ms=config.cluster.lease_ms // RENEWALS,
     )

@@ -123,7 +123,9 @@ class BatchConsumer(BatchSource):
                 # As with single messages: once subscribed, a consumer waits as long as it takes.
                 if not error.retryable:
                     raise
-            await self._brokers.pause(attempt)
+                await self._brokers.pause_after(error, attempt)
+            else:
+                await self._brokers.pause(attempt)
             attempt += 1
 
     @override

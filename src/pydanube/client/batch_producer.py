@@ -169,7 +169,7 @@ class BatchProducer:
             if self._queued and refusal is not None and not refusal.retryable:
                 self._refuse(self._queued.popleft(), refusal)
             if self._queued and (refusal is None or refusal.retryable):
-                await self._brokers.pause(attempt)
+                await self._brokers.pause_after(refusal, attempt)
                 attempt += 1
                 self._queue_again()
         self._is_running = False

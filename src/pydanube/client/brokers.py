@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from pydanube.client.connection import BrokerAddress, Connection
 from pydanube.client.retry import JITTER_MAX, JITTER_MIN, RetryPolicy
-from pydanube.errors import DanubeError, NotFound
+from pydanube.errors import DanubeError, NotFound, Overloaded
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
 from pydanube.wire.calls import ExchangeChannel
@@ -126,6 +126,18 @@ class Brokers:
         """Wait as long as the retry policy asks after attempt number `attempt`, from 0."""
         jitter = self.surroundings.randomness.uniform(JITTER_MIN, JITTER_MAX)
         seconds = self.surroundings.retry.pause_seconds(attempt, jitter)
+        await self.surroundings.clock.sleep(seconds)
+
+    async def pause_after(self, lost: DanubeError | None, attempt: int) -> None:
+        """Wait before attempt number `attempt`, from 0, to go on with what has worked before.
+
+        None if a broker did not answer. One that has too much to do is left alone for longer.
+        """
+        if isinstance(lost, Overloaded):
+            await self.pause(attempt)
+            return
+        jitter = self.surroundings.randomness.uniform(JITTER_MIN, JITTER_MAX)
+        seconds = self.surroundings.retry.mend_pause_seconds(attempt, jitter)
         await self.surroundings.clock.sleep(seconds)
 
     async def close(self) -> None:

@@ -439,7 +439,7 @@ class TopicProducer:
     async def _mend(self, mended: int, refusal: DanubeError, attempt: int) -> None:
         """Pause, look the topic up and attach, once for all senders that failed together."""
         self.last_refusal = refusal
-        await self._brokers.pause(attempt)
+        await self._brokers.pause_after(refusal, attempt)
         async with self._mending:
             if self._mended != mended:
                 return

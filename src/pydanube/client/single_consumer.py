@@ -93,10 +93,12 @@ class TopicConsumer(Generic[Value]):
             while True:
                 lost = await self._receive_until_lost()
                 attempt = 0 if self._heard else attempt
-                await self._brokers.pause(attempt)
-                attempt += 1
-                if lost is not None:
+                if lost is None:
+                    await self._brokers.pause(attempt)
+                else:
+                    await self._brokers.pause_after(lost, attempt)
                     await self._attach_again(lost)
+                attempt += 1
         finally:
             self._follows = False
 
@@ -173,7 +175,7 @@ class TopicConsumer(Generic[Value]):
                         if not error.retryable:
                             raise
                         refusal = error
-                    await self._brokers.pause(attempt)
+                    await self._brokers.pause_after(refusal, attempt)
                     attempt += 1
         except TimeoutError as error:
             raise Unavailable(
@@ -223,12 +225,16 @@ class TopicConsumer(Generic[Value]):
         attempt = 0
         while True:
             try:
-                return await self.attach()
+                connection = await self._brokers.serving(self.topic, self._connection)
+                self._consumer_id = await self._subscribe(connection)
             except DanubeError as error:
                 if not error.retryable:
                     raise
-            await self._brokers.pause(attempt)
-            attempt += 1
+                await self._brokers.pause_after(error, attempt)
+                attempt += 1
+            else:
+                self._connection = connection
+                return
 
     async def _subscribe(self, connection: Connection) -> int:
         return await connection.subscribe(self.topic, self._subscription)

@@ -1,7 +1,7 @@
 """The duties of the cluster's leader: every topic has an owner, and draining brokers get empty."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ LOOK_SECONDS = 1.0
 """What no change announced is found by looking."""
 _SETTLE_SECONDS = 0.02
 """Changes that come together are seen together."""
+STEPS_AT_ONCE = 32
 _REST = 2.0
 """So much longer than a look takes is the pause before the next."""
 
@@ -81,6 +82,7 @@ class Leader:
     async def run(self) -> None:
         """Do what is due until cancelled."""
         self._directory.wakes(self._wakeup)
+        self._membership.tells(self._wakeup.set)
         took_seconds = 0.0
         while True:
             timer = self._clock.call_later(LOOK_SECONDS, self._wakeup.set)
@@ -103,8 +105,15 @@ class Leader:
             self._term = await self._begin()
         found = self._plan(self._directory.read())
         self._tell_waiting(found)
-        for step in found.steps:
-            await self.carry_out(step)
+        for first in range(0, len(found.steps), STEPS_AT_ONCE):
+            await self._carry_out_together(found.steps[first : first + STEPS_AT_ONCE])
+
+    async def _carry_out_together(self, steps: Sequence[Step]) -> None:
+        """Carry out steps of one plan, which concern different topics: they share commits."""
+        outcomes = await asyncio.gather(*map(self.carry_out, steps), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     def _is_mine(self, term: Term) -> bool:
         entry = self._store.get(keys.CLUSTER_LEADER)

@@ -1,6 +1,7 @@
 """Keeps a broker in the cluster: its registration, bound to a lease, and what losing it means."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from msgspec import Struct
 
@@ -10,12 +11,13 @@ from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore, Put
 from pydanube.model.ids import BrokerId
 from pydanube.observability.logging import get_logger
-from pydanube.runtime.clock import Clock
+from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import TaskScope
 
-_RENEWALS = 3
+RENEWALS = 3
 """So often a lease is renewed within its time."""
-_RETRY_SECONDS = 0.1
+_RETRIES = 15
+"""So often within its time a renewal is tried that fails."""
 _REGISTRATIONS = 5
 """So often a registration is tried whose lease ended on the way."""
 
@@ -36,6 +38,15 @@ class LeaseTerms(Struct, frozen=True, kw_only=True):
         """
         return self.ttl_ms * 3 // 4
 
+    @property
+    def patience_ms(self) -> int:
+        """How long after a renewal was sent the broker waits for another one to succeed.
+
+        It acknowledges nothing meanwhile. The lease may be alive for longer than its time while
+        the metadata have no leader; if it is, nobody else has been given anything.
+        """
+        return self.ttl_ms * 2
+
 
 class Membership:
     """One broker's place among the others. It is a member from `join` until `leave`."""
@@ -51,8 +62,7 @@ class Membership:
     ) -> None:
         self.broker = broker
         self.terms = terms
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when the lease was lost, and when there is one again."""
+        self._listeners: list[Callable[[], None]] = []
         self._store = store
         self._clock = clock
         self._tasks = tasks
@@ -61,6 +71,7 @@ class Membership:
         self._renewed_ms: int | None = None
         """When the last renewal that succeeded was sent."""
         self._lapse_told = False
+        self._patience: Timer | None = None
         self._left = False
 
     @property
@@ -76,18 +87,49 @@ class Membership:
             return False
         return self._clock.monotonic_ms() - renewed_ms <= self.terms.trusted_ms
 
-    def guard(self) -> DanubeError | None:
+    @property
+    def may_be_renewed(self) -> bool:
+        """Whether the lease can be alive: then what this broker serves is still its own."""
+        renewed_ms = self._renewed_ms
+        if renewed_ms is None:
+            return False
+        return self._clock.monotonic_ms() - renewed_ms <= self.terms.patience_ms
+
+    def tells(self, listener: Callable[[], None]) -> None:
+        """Call that one when the lease is in doubt, when it is lost, and when there is one."""
+        self._listeners.append(listener)
+
+    def guard(self) -> DanubeError | Literal["wait"] | None:
         """Return why nothing may be acknowledged, None while this broker is certain of its place.
 
-        Asked before every answer: it must see a pause of the whole process, too.
+        Asked before every answer: it must see a pause of the whole process, too. "wait" while the
+        next renewal decides; listeners are told when it has.
         """
         if self.is_certain:
             return None
         if not self._lapse_told:
             self._lapse_told = True
             _log.warning("not heard by the cluster in time; nothing is acknowledged until it is")
-            self.on_change()
+            # Not at once: whoever asks is in the middle of something.
+            self._patience = self._clock.call_later(0, self._doubt)
+        if self.may_be_renewed:
+            return "wait"
         return Unavailable("this broker is cut off from its cluster; look the topic up again")
+
+    def _doubt(self) -> None:
+        self._tell()
+        if self._lapse_told and self._renewed_ms is not None and self.may_be_renewed:
+            left_ms = self._renewed_ms + self.terms.patience_ms - self._clock.monotonic_ms()
+            self._patience = self._clock.call_later((left_ms + 1) / 1000, self._doubt)
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     async def join(self) -> None:
         """Register; Unavailable if the cluster does not take it."""
@@ -97,6 +139,7 @@ class Membership:
     async def leave(self) -> None:
         """Deregister at once, so that nobody waits for the lease to end."""
         self._left = True
+        self._end_patience()
         self._renewed_ms = None
         if self._lease is not None:
             await self._store.revoke_lease(self._lease)
@@ -120,20 +163,35 @@ class Membership:
 
     def _renewed(self, sent_ms: int) -> None:
         self._renewed_ms = sent_ms
-        if self._lapse_told and self.is_certain:
+        if not self._lapse_told:
+            return
+        self._end_patience()
+        if self.is_certain:
             self._lapse_told = False
             _log.info("heard by the cluster again")
-            self.on_change()
+            self._tell()
+        else:
+            self._doubt()
+
+    def _lost(self) -> None:
+        """Take in that others may have been given this broker's topics."""
+        self._lapse_told = True
+        self._end_patience()
+        self._renewed_ms = None
+        self._tell()
 
     async def _keep_alive(self) -> None:
-        pause = self.terms.ttl_ms / _RENEWALS / 1000
+        ttl_seconds = self.terms.ttl_ms / 1000
+        usual = pause = ttl_seconds / RENEWALS
         while not self._left:
             await self._clock.sleep(pause)
             try:
                 await self._renew()
+                pause = usual
             except DanubeError as error:
-                _log.warning("registration not renewed; tried again soon", cause=str(error))
-                await self._clock.sleep(_RETRY_SECONDS)
+                if pause == usual:
+                    _log.warning("registration not renewed; tried again soon", cause=str(error))
+                pause = ttl_seconds / _RETRIES
 
     async def _renew(self) -> None:
         if self._left or self._lease is None:
@@ -143,6 +201,7 @@ class Membership:
             await self._store.renew_lease(self._lease)
         except NotFound:
             _log.warning("the registration has expired; registering anew", broker=self.broker)
+            self._lost()
             await self._register()
         else:
             self._renewed(sent_ms)

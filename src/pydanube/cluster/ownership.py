@@ -163,7 +163,7 @@ class Ownership(Placement):
     async def run(self) -> None:
         """Follow until cancelled."""
         self._directory.wakes(self._wakeup)
-        self._membership.on_change = self._wakeup.set
+        self._membership.tells(self._membership_changed)
         while True:
             self._wakeup.clear()
             began = self._clock.monotonic_seconds()
@@ -174,12 +174,24 @@ class Ownership(Placement):
             await self._wakeup.wait()
             timer.cancel()
 
+    def _membership_changed(self) -> None:
+        """Answer what waited for it, or refuse it: others may have been given these topics."""
+        lost = not self._membership.may_be_renewed
+        for name, served in self._served.items():
+            if served.topic.log is None:
+                continue
+            if lost:
+                served.topic.log.interrupt(_moved(name))
+            else:
+                served.topic.log.settle()
+        self._wakeup.set()
+
     def _reconcile(self) -> None:
         wanted = self._wanted()
         for name, served in list(self._served.items()):
             if wanted.get(name) != served.epoch or self._is_stuck(served):
                 self._begin(name, self._let_go(name, served))
-        if self._stopping:
+        if self._stopping or not self._membership.is_certain:
             return
         for name, epoch in wanted.items():
             if name not in self._served:
@@ -204,7 +216,8 @@ class Ownership(Placement):
         return failed and self._topics.storage.failure is None
 
     def _wanted(self) -> dict[str, int]:
-        if not self._membership.is_certain:
+        # What is served in doubt acknowledges nothing, and can go on at once if all is well.
+        if not self._membership.may_be_renewed:
             return {}
         found = {}
         for entry in self._store.list(keys.assignments(self._me)):

@@ -42,6 +42,8 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     write_ms_max: int = 10_000
     """After so long without an answer a write's outcome is called unknown."""
     proposals_max: int = 10_000
+    lease_grace_ms: int = 500
+    """A new leader lets leases end after so long only: nobody could renew them without one."""
 
 
 class Replicated(Protocol):

@@ -63,6 +63,14 @@ class RaftPlace(Struct, frozen=True, kw_only=True):
     """Nodes whose clusters have other names do not talk to each other."""
 
 
+class _Named(Struct, frozen=True):
+    """The latest instant that a command has named, and when it was seen to."""
+
+    time_ms: int
+    seen_ms: int
+    """By this node's own monotonic clock."""
+
+
 class FollowerStatus(Struct, frozen=True, kw_only=True):
     """What the leader knows of another member."""
 
@@ -94,7 +102,8 @@ class RaftStore(MachineStore, Replicated):
     A write returns once a majority has synced it and this node has applied it: whoever wrote
     through this node reads it here. Other nodes may still read the state before; `read_barrier`
     waits until this one has all that was acknowledged anywhere. A write that ends in Unavailable
-    may happen yet. Leases are counted by the leader: their time stands still while nobody leads.
+    may happen yet. Leases are counted by the leader. Their time goes on while nobody leads, but
+    none ends before the next leader has given its holder time to renew it.
     After a failed write or sync the node takes no part any more, until it is opened again.
     """
 
@@ -104,6 +113,8 @@ class RaftStore(MachineStore, Replicated):
         super().__init__(clock, machine, watches)
         self._lease_timer.close()
         self._clock = clock
+        self._named = _Named(machine.time_ms, clock.monotonic_ms())
+        self._grace_ms = 0
         self._disk = disk
         self._leading = False
         self._closing = False
@@ -162,6 +173,7 @@ class RaftStore(MachineStore, Replicated):
         stored: Stored,
         settings: NodeSettings,
     ) -> None:
+        self._grace_ms = settings.lease_grace_ms
         self._transport = Transport(
             machine.clock, tasks, connect, lambda node: self._node.report_lost(node)
         )
@@ -338,7 +350,20 @@ class RaftStore(MachineStore, Replicated):
         return self._node.propose(payload)
 
     def _now_ms(self) -> int:
-        return self._lease_timer.now_ms() if self._leading else self._machine.time_ms
+        """Return the instant it is at least, by what earlier leaders have said of theirs.
+
+        An instant was named before it was applied here: no lease that is counted from then on ends
+        too early. A write that this node proposes as a new leader must go by the same time as the
+        timer that it is about to start.
+        """
+        if self._leading:
+            return self._lease_timer.now_ms()
+        self._note_time()
+        return self._named.time_ms + self._clock.monotonic_ms() - self._named.seen_ms
+
+    def _note_time(self) -> None:
+        if self._machine.time_ms != self._named.time_ms:
+            self._named = _Named(self._machine.time_ms, self._clock.monotonic_ms())
 
     @override
     def _propose_expiry(self, now_ms: int) -> None:
@@ -366,19 +391,20 @@ class RaftStore(MachineStore, Replicated):
 
     @override
     def group_applied(self) -> None:
+        self._note_time()
         if self._leading:
             self._applied()
 
     @override
     def leading_changed(self, leading: bool) -> None:
-        self._leading = leading
+        self._leading = False
         self._lease_timer.close()
         if leading:
-            start_ms = self._machine.time_ms
             self._lease_timer = LeaseTimer(
-                self._clock, self._machine, self._propose_expiry, start_ms
+                self._clock, self._machine, self._propose_expiry, self._now_ms(), self._grace_ms
             )
             self._lease_timer.arm()
+        self._leading = leading
 
     @override
     def stopped(self, failure: Unavailable) -> None:

@@ -11,8 +11,7 @@ _PARTITION = re.compile(r"(?P<base>.+)-part-(?P<index>0|[1-9][0-9]*)", re.ASCII)
 
 def check_topic_name(name: str) -> str:
     """Return `name` if it has the form /namespace/topic; refuse it otherwise."""
-    parts = name.split("/")
-    if len(parts) != 3 or parts[0] or not all(_is_name_part(part) for part in parts[1:]):
+    if not _has_topic_form(name):
         raise InvalidRequest(
             f"topic name {name[:NAME_CHARACTERS_MAX]!r} must have the form /namespace/topic, "
             "with letters, digits, '_' and '-' in both parts"
@@ -20,6 +19,16 @@ def check_topic_name(name: str) -> str:
     if len(name) > NAME_CHARACTERS_MAX:
         raise InvalidRequest(f"topic name is longer than {NAME_CHARACTERS_MAX} characters")
     return name
+
+
+def is_topic_name(name: str) -> bool:
+    """Tell whether a topic can have that name."""
+    return len(name) <= NAME_CHARACTERS_MAX and _has_topic_form(name)
+
+
+def _has_topic_form(name: str) -> bool:
+    parts = name.split("/")
+    return len(parts) == 3 and not parts[0] and all(_is_name_part(part) for part in parts[1:])
 
 
 def check_namespace_name(name: str) -> str:

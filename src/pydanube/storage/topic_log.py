@@ -4,12 +4,19 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 from typing_extensions import override
 
-from pydanube.errors import Conflict, DanubeError, InvalidRequest, NotFound
+from pydanube.errors import (
+    Conflict,
+    DanubeError,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
 from pydanube.model.batch import Batch
 from pydanube.model.ids import JournalPosition, Offset, ProducerId, TopicId
 from pydanube.model.policies import Durability
@@ -33,8 +40,13 @@ __all__ = ["Done", "LastBatch", "Piece", "ProducerStamp", "TopicLog"]
 Done = Callable[[DanubeError | None], None]
 """Called once, on the event loop: with None when it is done, with the reason when it never will."""
 
-Guard = Callable[[], DanubeError | None]
-"""Returns why nothing may be accepted any more, None while all is well."""
+Guard = Callable[[], DanubeError | Literal["wait"] | None]
+"""Returns why nothing may be accepted any more, None while all is well.
+
+While it says "wait" that is not decided; whoever guards calls `settle` when it is.
+"""
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""What may wait for the guard."""
 
 
 class Stream(Protocol):
@@ -164,6 +176,8 @@ class TopicLog:
         self._fenced: DanubeError | None = None
         self._stream: Stream | None = None
         self._dropped = False
+        self._held_bytes: int | None = None
+        """While the guard is undecided, what has been appended since."""
         self.guard: Guard | None = None
         """Asked before anything is shown as durable: a topic that was lost takes nothing more."""
 
@@ -211,6 +225,7 @@ class TopicLog:
             self._space.check()
         if self._stream is not None:
             self._stream.check()
+        self._check_held(len(batch.data))
         if batch.count > len(batch.data):
             # A row has eight bytes of time at least; recovery relies on it.
             raise InvalidRequest("a batch has more rows than bytes; send it uncompressed")
@@ -231,6 +246,13 @@ class TopicLog:
             self._unsettled[stamp.producer_id] = entry
         self._next = Offset(base + batch.count)
         return base
+
+    def _check_held(self, size: int) -> None:
+        if self._held_bytes is None:
+            return
+        if self._held_bytes + size > HELD_BYTES_MAX:
+            raise Overloaded("this broker waits for its cluster before it acknowledges more")
+        self._held_bytes += size
 
     # Producers that number their batches.
 
@@ -367,11 +389,9 @@ class TopicLog:
     def settle(self) -> None:
         """Show and report what is over, in the order of appending."""
         while self._pending and self._pending[0].over:
-            if not self._is_mirrored(self._pending[0]):
+            if not self._is_mirrored(self._pending[0]) or self._is_held(self._pending[0]):
                 return
             entry = self._pending.popleft()
-            # Behind a batch that failed nothing may show, even if it was content with less.
-            self._failure = self._failure or entry.error or (self.guard and self.guard()) or None
             if self._failure is None:
                 self._durable_end = Offset(entry.base + entry.batch.count)
                 if not self._dropped:
@@ -406,6 +426,20 @@ class TopicLog:
         self._failure = self._failure or entry.error or stream.failure
         return self._failure is not None
 
+    def _is_held(self, entry: _Append) -> bool:
+        """Tell whether the guard must decide first; what it refuses fails for good."""
+        # Behind a batch that failed nothing may show, even if it was content with less.
+        self._failure = self._failure or entry.error
+        verdict = self.guard() if self._failure is None and self.guard is not None else None
+        if verdict == "wait" and self._dropped:
+            verdict = Unavailable("the topic was let go before it was certain that it may stay")
+        if verdict == "wait":
+            self._held_bytes = self._held_bytes or 0
+            return True
+        self._failure = self._failure or verdict
+        self._held_bytes = None
+        return False
+
     async def wait_until_settled(self) -> None:
         """Wait until everything appended so far has been answered."""
         if not self._pending:
@@ -418,6 +452,12 @@ class TopicLog:
 
         self._pending[-1].repeats.append(told)
         await settled
+
+    def interrupt(self, error: DanubeError) -> None:
+        """Acknowledge nothing of what is under way, and nothing behind it."""
+        if self._pending:
+            self._failure = self._failure or error
+        self.settle()
 
     def fail(self, error: DanubeError) -> None:
         """Acknowledge and take nothing more, for good; what waits is told so."""
@@ -460,3 +500,4 @@ class TopicLog:
         """Forget everything; what waits is still reported."""
         self._dropped = True
         self._tail.clear()
+        self.settle()

@@ -20,6 +20,7 @@ from pydanube.model.ids import TopicId
 from pydanube.model.names import (
     check_namespace_name,
     check_topic_name,
+    is_topic_name,
     namespace_of,
     partition_name,
     split_partition,
@@ -192,11 +193,14 @@ class TopicManager:
         topic = self._topics.get(name)
         if topic is None:
             check_topic_name(name)
-            raise self._absence(name) or NotFound(f"topic {name} does not exist on this broker")
+            raise self.absence(name) or NotFound(f"topic {name} does not exist on this broker")
         return topic
 
-    def _absence(self, name: str) -> DanubeError | None:
-        return self.placement.absence(name) if self.placement is not None else None
+    def absence(self, name: str) -> DanubeError | None:
+        """Return why a topic that another broker may serve is not here; None if there is none."""
+        if self.placement is None or not is_topic_name(name):
+            return None
+        return self.placement.absence(name)
 
     def partitions(self, name: str) -> list[str]:
         """Return the topic itself, or the partitions of that base in order, or nothing."""
@@ -229,7 +233,7 @@ class TopicManager:
             if topic is not None:
                 return topic
             check_topic_name(name)
-            absence = self._absence(name)
+            absence = self.absence(name)
             if absence is not None:
                 raise absence
             if not self.settings.auto_create:

@@ -1,5 +1,7 @@
 """Brokers that vanish: their topics are served by others, with everything acknowledged."""
 
+from pathlib import Path
+
 from pydanube import connect
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import PyDanube_pb2 as own
@@ -40,6 +42,26 @@ async def test_an_owner_that_comes_back_at_once_goes_on(cluster: BrokerCluster) 
     await cluster.owned(TOPIC)
     async with connect(owner.url) as client, client.producer(TOPIC) as producer:
         assert (await producer.send(b"5")).offset == 5
+
+
+async def test_a_broker_whose_renewal_is_late_answers_when_it_has_succeeded(tmp_path: Path) -> None:
+    """While the metadata elect a leader nobody can renew, and nobody is given anything."""
+    cluster = BrokerCluster(tmp_path, 3, {"cluster.lease_ms": 6_000})
+    try:
+        await cluster.start()
+        async with connect(cluster.brokers[0].url) as client, client.producer(TOPIC) as producer:
+            await producer.send(b"in time")
+            owner = await cluster.owned(TOPIC)
+            topic, membership = owner.topics.find(TOPIC), owner.clustering.membership
+            assert membership._renewed_ms is not None
+            membership._renewed_ms -= membership.terms.trusted_ms
+            assert membership.guard() == "wait"
+            sent = await producer.send(b"in doubt")
+            assert sent.offset == 1
+            assert membership.guard() is None
+            assert owner.topics.find(TOPIC) is topic, "it was served all the time"
+    finally:
+        await cluster.close()
 
 
 async def test_policies_of_a_namespace_reach_every_broker(cluster: BrokerCluster) -> None:

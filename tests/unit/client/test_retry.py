@@ -13,6 +13,17 @@ def test_the_pause_grows_evenly_up_to_five_seconds(attempt: int, low: float, hig
     assert policy.pause_seconds(attempt, JITTER_MAX) == pytest.approx(high)
 
 
+@pytest.mark.parametrize(
+    ("attempt", "high"), [(0, 0.2), (1, 0.4), (2, 0.4), (15, 0.4), (16, 0.4), (17, 0.6), (900, 5.0)]
+)
+def test_what_has_worked_before_is_tried_again_sooner_for_a_while(
+    attempt: int, high: float
+) -> None:
+    policy = RetryPolicy()
+    assert policy.mend_pause_seconds(attempt, JITTER_MAX) == pytest.approx(high)
+    assert policy.mend_pause_seconds(attempt, JITTER_MIN) == pytest.approx(high / 2)
+
+
 def test_there_are_five_retries_and_so_six_attempts() -> None:
     policy = RetryPolicy()
     assert [attempt for attempt in range(10) if policy.allows(attempt)] == [0, 1, 2, 3, 4]

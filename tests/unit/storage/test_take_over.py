@@ -1,10 +1,12 @@
 """What counts of a topic that has changed hands, now and after restarts."""
 
+from typing import Literal
+
 import pytest
 
-from pydanube.errors import DanubeError, Unavailable
+from pydanube.errors import DanubeError, Overloaded, Unavailable
 from pydanube.model.ids import Offset, ProducerId, TopicId
-from pydanube.storage.topic_log import LastBatch, ProducerStamp
+from pydanube.storage.topic_log import HELD_BYTES_MAX, LastBatch, ProducerStamp
 from tests.support.journals import DIRECTORY, batch_of, broker_on, instant_disk, rotating_at
 
 TOPIC = TopicId(1)
@@ -80,6 +82,71 @@ async def test_a_topic_that_was_lost_answers_nothing_as_stored() -> None:
         await broker.storage.flush()
         assert answers == lost
         assert log.durable_end == 1
+
+
+async def test_what_is_in_doubt_is_answered_when_that_is_decided() -> None:
+    async with broker_on(instant_disk()) as broker:
+        log = broker.storage.topic(TOPIC)
+        verdicts: list[DanubeError | Literal["wait"]] = ["wait"]
+        log.guard = lambda: verdicts[0] if verdicts else None
+        answers: list[DanubeError | None] = []
+        log.append(batch_of(b"in doubt"), answers.append)
+        log.append(batch_of(b"in doubt, too"), answers.append)
+        await broker.storage.flush()
+        log.settle()
+        assert not answers
+        assert log.durable_end == 0
+        verdicts.clear()
+        log.settle()
+        assert answers == [None, None]
+        assert log.durable_end == 2
+
+
+async def test_what_is_in_doubt_is_refused_when_its_topic_goes() -> None:
+    async with broker_on(instant_disk()) as broker:
+        log = broker.storage.topic(TOPIC)
+        log.guard = lambda: "wait"
+        answers: list[DanubeError | None] = []
+        log.append(batch_of(b"in doubt"), answers.append)
+        await broker.storage.flush()
+        broker.storage.let_go(TOPIC, forget=False)
+        (answer,) = answers
+        assert isinstance(answer, Unavailable)
+        assert log.durable_end == 0
+
+
+async def test_an_interrupted_log_answers_nothing_that_was_under_way() -> None:
+    async with broker_on(instant_disk()) as broker:
+        log = broker.storage.topic(TOPIC)
+        log.interrupt(Unavailable("nothing is under way"))
+        await broker.append(1, b"stored")
+        answers: list[DanubeError | None] = []
+        log.append(batch_of(b"under way"), answers.append)
+        lost = Unavailable("another broker may serve it")
+        log.interrupt(lost)
+        await broker.storage.flush()
+        assert answers == [lost]
+        assert log.durable_end == 1
+
+
+async def test_what_may_wait_in_doubt_is_bounded() -> None:
+    async with broker_on(instant_disk()) as broker:
+        log = broker.storage.topic(TOPIC)
+        verdicts: list[DanubeError | Literal["wait"]] = ["wait"]
+        log.guard = lambda: verdicts[0] if verdicts else None
+        answers: list[DanubeError | None] = []
+        log.append(batch_of(b"x"), answers.append)
+        await broker.storage.flush()
+        large = bytes(HELD_BYTES_MAX // 4)
+        for _ in range(3):
+            log.append(batch_of(large), answers.append)
+        with pytest.raises(Overloaded):
+            log.append(batch_of(large), answers.append)
+        verdicts.clear()
+        await broker.storage.flush()
+        log.settle()
+        assert answers == [None] * 4
+        log.append(batch_of(large), answers.append)
 
 
 async def test_a_journal_needs_no_more_what_later_owners_have() -> None:
