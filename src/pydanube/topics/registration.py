@@ -247,14 +247,9 @@ class Registration:
         return registered
 
     def addressed(self, topic_name: str, subscription_name: str) -> tuple[Topic, Subscription]:
-        """Return what an ack or nack is addressed to.
-
-        A topic that has just moved is said to be elsewhere, so that the client looks it up again;
-        one that is nowhere, or has no such subscription, will not be found by trying again.
-        """
+        """Return what an ack or nack is addressed to; a topic that moved is looked up again."""
         topic = self._topics.find(topic_name)
-        absence = self._topics.absence(topic_name) if topic is None else None
-        if absence is not None:
+        if topic is None and (absence := self._topics.absence(topic_name)) is not None:
             raise absence
         subscription = topic.subscriptions.get(subscription_name) if topic else None
         if topic is None or subscription is None:
