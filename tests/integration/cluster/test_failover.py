@@ -1,5 +1,6 @@
 """Brokers that vanish: their topics are served by others, with everything acknowledged."""
 
+import asyncio
 from pathlib import Path
 
 from pydanube import connect
@@ -60,6 +61,33 @@ async def test_a_broker_whose_renewal_is_late_answers_when_it_has_succeeded(tmp_
             assert sent.offset == 1
             assert membership.guard() is None
             assert owner.topics.find(TOPIC) is topic, "it was served all the time"
+    finally:
+        await cluster.close()
+
+
+async def test_what_waits_for_a_lease_that_has_ended_is_answered_by_the_next_owner(
+    tmp_path: Path,
+) -> None:
+    cluster = BrokerCluster(tmp_path, 3, {"cluster.lease_ms": 6_000})
+    try:
+        await cluster.start()
+        urls = ",".join(broker.url for broker in cluster.brokers)
+        async with connect(urls) as client, client.producer(TOPIC) as producer:
+            await producer.send(b"in time")
+            owner = await cluster.owned(TOPIC)
+            topic, membership = owner.topics.find(TOPIC), owner.clustering.membership
+            assert topic is not None
+            log = topic.log
+            assert log is not None
+            assert membership._renewed_ms is not None
+            membership._renewed_ms -= membership.terms.trusted_ms
+            sending = asyncio.create_task(producer.send(b"in doubt"))
+            await cluster.until(lambda: log._held_bytes is not None)
+            await owner.store.revoke_lease(membership.lease)
+            assert (await sending).offset == 1
+            assert log.durable_end == 1, "the former owner has answered nothing more"
+            table = await client.reader(TOPIC).to_arrow()
+            assert table["payload"].to_pylist() == [b"in time", b"in doubt"]
     finally:
         await cluster.close()
 
