@@ -1,11 +1,12 @@
-"""Prints ratios of the data source to Spark's native ways, on one topic of 1 KiB messages.
+"""Prints ratios of the data source to Spark's native ways, on topics of 1 KiB messages.
 
 python -m benchmarks.spark [--rows N] [--rounds N] [--only scans|sink|streams]
 
 All variants take turns within a round, in another order every time, so that what else the machine
 does, and what one leaves behind, hits all of them; the median of the rounds counts. Everything
 goes into Spark's noop sink unless said otherwise. Brokers share the machine: one seals its topics
-at once, the other keeps them as a tail.
+at once, the other keeps them as a tail. Whole rows are written from a topic of their own, whose
+messages have a key and two attributes each.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import pyarrow.flight as flight
 
 from benchmarks.machine import describe_machine
 from pydanube.spark import history, session
+from pydanube.spark.sink.frames import MESSAGE_COLUMNS
 from pydanube.testing.broker import Broker
 from tests.support.spark_topics import Topics
 
@@ -30,6 +32,7 @@ PAYLOAD_BYTES = 1024
 BATCH_ROWS = 1_000
 DIFFERENT_BATCHES = 50
 TOPIC = "/default/bench"
+KEYED = "/default/bench-keyed"
 TARGET = "/default/bench-out"
 STREAM_BATCHES = 10
 SEALING = {"storage.segments.seal_bytes": 16 << 20, "storage.segments.seal_seconds": 1}
@@ -52,16 +55,36 @@ def payload_batches() -> list[pa.RecordBatch]:
     return [batch() for _ in range(DIFFERENT_BATCHES)]
 
 
-def fill(url: str, batches: list[pa.RecordBatch], rows: int) -> None:
+def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same payloads with what messages have beside them: a key, a type and a trace."""
+    rows = range(batch.num_rows)
+    keys = [f"customer-{random.randrange(10_000)}" for _ in rows]
+    attributes = [
+        [("content-type", "application/json"), ("trace", f"{random.getrandbits(64):016x}")]
+        for _ in rows
+    ]
+    return batch.append_column("routing_key", pa.array(keys, pa.utf8())).append_column(
+        "attributes", pa.array(attributes, pa.map_(pa.utf8(), pa.utf8()))
+    )
+
+
+def fill(url: str, topic: str, batches: list[pa.RecordBatch], rows: int) -> None:
     """Publish so many messages."""
     client = flight.connect(url.replace("http://", "grpc://"))
-    writer, results = client.do_put(
-        flight.FlightDescriptor.for_path(TOPIC), pa.schema([("payload", pa.binary())])
-    )
+    writer, results = client.do_put(flight.FlightDescriptor.for_path(topic), batches[0].schema)
     for number in range(rows // BATCH_ROWS):
         writer.write_batch(batches[number % len(batches)])
         results.read()
     writer.close()
+
+
+def segment_files(url: str, topic: str) -> list[str]:
+    """Wait until a topic is sealed; return where its segments lie."""
+    topics = Topics(url)
+    keys = {key for _, _, key in topics.wait_sealed(topic) if key}
+    root = Path(topics.store(topic).removeprefix("file://"))
+    topics.close()
+    return [f"file://{root / key}" for key in sorted(keys)]
 
 
 def measure(variants: dict[str, Variant], rounds: int) -> dict[str, float]:
@@ -84,13 +107,25 @@ def noop(frame: Any) -> None:
 
 
 class Bench:
-    """The variants, over a topic that is sealed at `sealed` and all tail at `fresh`."""
+    """The variants, over a topic that is sealed at `sealed` and all tail at `fresh`.
 
-    def __init__(self, spark: Any, sealed: str, fresh: str, files: list[str], rows: int) -> None:
+    `files` are the segments of that topic, `keyed_files` those of the one with keys.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        sealed: str,
+        fresh: str,
+        files: list[str],
+        keyed_files: list[str],
+        rows: int,
+    ) -> None:
         self._spark = spark
         self._sealed = sealed
         self._fresh = fresh
         self._files = files
+        self._keyed_files = keyed_files
         self._rows = rows
 
     def scans(self) -> dict[str, Variant]:
@@ -112,15 +147,16 @@ class Bench:
         }
 
     def sink(self) -> dict[str, Variant]:
-        frame = self._spark.read.parquet(*self._files).select("payload")
+        payloads = self._spark.read.parquet(*self._files).select("payload")
+        messages = self._spark.read.parquet(*self._keyed_files).select(*MESSAGE_COLUMNS)
 
-        def write(url: str) -> None:
+        def write(frame: Any, url: str) -> None:
             options = {"url": url, "topic": TARGET}
             frame.write.format("danube").options(**options).mode("append").save()
 
         def write_sealing() -> float:
             started = time.perf_counter()
-            write(self._sealed)
+            write(payloads, self._sealed)
             spent = time.perf_counter() - started
             # What the broker has left to do is not to slow the next variant.
             topics = Topics(self._sealed)
@@ -129,8 +165,10 @@ class Bench:
             return spent
 
         return {
-            "payloads": lambda: noop(frame),
-            "topic": lambda: write(self._fresh),
+            "payloads": lambda: noop(payloads),
+            "topic": lambda: write(payloads, self._fresh),
+            "messages": lambda: noop(messages),
+            "messages into topic": lambda: write(messages, self._fresh),
             "topic, sealing": write_sealing,
         }
 
@@ -179,6 +217,12 @@ def report(found: dict[str, float]) -> None:
         ("whole rows with `history()`, time to two columns", "history", "two columns", "≥ 3"),
         ("payloads into a topic, to the same plan into noop", "payloads", "topic", "≥ 0.4"),
         ("the same while the broker makes segments of it", "payloads", "topic, sealing", ""),
+        (
+            "whole rows into a topic, to the same plan into noop",
+            "messages",
+            "messages into topic",
+            "≥ 0.4",
+        ),
         ("trigger time of danube to rate-micro-batch", "danube stream", "rate stream", "≤ 1.5"),
     )
     print("\n| Figure | Target | Ratio | Seconds |\n|---|---|---|---|")
@@ -198,14 +242,13 @@ def main() -> None:
     with Broker(settings=SEALING) as sealed, Broker(settings=NEVER_SEALING) as fresh:
         batches = payload_batches()
         for broker in (sealed, fresh):
-            fill(broker.url, batches, wanted.rows)
+            fill(broker.url, TOPIC, batches, wanted.rows)
+        fill(sealed.url, KEYED, [keyed(batch) for batch in batches], wanted.rows)
         topics = Topics(sealed.url)
         topics.publish(f"{TOPIC}-live", range(100))
-        topics.wait_sealed(TOPIC)
-        keys = {key for _, _, key in topics.segments(TOPIC) if key}
-        root = Path(topics.store(TOPIC).removeprefix("file://"))
         topics.close()
-        files = [f"file://{root / key}" for key in sorted(keys)]
+        files = segment_files(sealed.url, TOPIC)
+        keyed_files = segment_files(sealed.url, KEYED)
         size = sum(Path(file.removeprefix("file://")).stat().st_size for file in files)
         quiet = {
             "spark.ui.enabled": False,
@@ -218,7 +261,7 @@ def main() -> None:
             f"{len(files)} segments of {size / 1e6:.0f} MB together, median of {wanted.rounds}",
             flush=True,
         )
-        bench = Bench(spark, sealed.url, fresh.url, files, wanted.rows)
+        bench = Bench(spark, sealed.url, fresh.url, files, keyed_files, wanted.rows)
         parts = {"scans": bench.scans, "sink": bench.sink, "streams": bench.streams}
         variants: dict[str, Variant] = {}
         for name, part in parts.items():

@@ -155,53 +155,40 @@ class Chunker:
     def __init__(self, rows_max: int, bytes_max: int) -> None:
         self._rows_max = rows_max
         self._bytes_max = bytes_max
-        self._waiting: pa.RecordBatch | None = None
-        self._weights = pa.array([], pa.int64())
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._waiting_weight = 0
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows; yield the chunks that are complete now."""
-        both = _Joined(self._waiting, rows)
-        weights = pa.concat_arrays([self._weights, row_weights(rows)])
-        sums = pc.cumulative_sum(weights)
+        sums = pc.cumulative_sum(row_weights(rows))
         first, before = 0, 0
-        while first < both.num_rows:
-            limit = before + self._bytes_max
+        while first < rows.num_rows:
+            limit = before + self._bytes_max - self._waiting_weight
             over = pc.index(pc.greater(sums.slice(first), limit), True).as_py()
-            full = self._rows_max if over < 0 else min(self._rows_max, max(over, 1))
-            if over < 0 and first + self._rows_max > both.num_rows:
+            room = self._rows_max - self._waiting_rows
+            if over < 0 and rows.num_rows - first < room:
                 break
-            count = min(full, both.num_rows - first)
-            yield both.slice(first, count)
+            count = room if over < 0 else min(room, over)
+            if not count and not self._waiting:
+                count = 1  # It is heavier than a chunk should be, and a chunk of its own.
+            yield self._joined(rows.slice(first, count))
             first += count
-            before = sums[first - 1].as_py()
-        left = both.num_rows - first
-        self._waiting = both.slice(first, left) if left else None
-        self._weights = weights.slice(first)
+            before = sums[first - 1].as_py() if first else 0
+        if first < rows.num_rows:
+            self._waiting.append(rows.slice(first))
+            self._waiting_rows += rows.num_rows - first
+            self._waiting_weight += sums[-1].as_py() - before
 
     def rest(self) -> pa.RecordBatch | None:
         """Return the last, incomplete chunk."""
-        rows, self._waiting = self._waiting, None
-        self._weights = pa.array([], pa.int64())
-        return rows
+        return self._joined(self._waiting.pop()) if self._waiting else None
 
-
-class _Joined:
-    """Rows behind those that wait; what lies in both is copied, the rest is not."""
-
-    def __init__(self, waiting: pa.RecordBatch | None, rows: pa.RecordBatch) -> None:
-        self._waiting = rows.slice(0, 0) if waiting is None else waiting
-        self._rows = rows
-        self.num_rows = self._waiting.num_rows + rows.num_rows
-
-    def slice(self, first: int, count: int) -> pa.RecordBatch:
-        """Return some of the rows."""
-        held = self._waiting.num_rows
-        if first >= held:
-            return self._rows.slice(first - held, count)
-        if first + count <= held:
-            return self._waiting.slice(first, count)
-        begun = self._waiting.slice(first)
-        return pa.concat_batches([begun, self._rows.slice(0, first + count - held)])
+    def _joined(self, last: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what waits, and the last rows behind it; they are copied if something waits."""
+        parts = [*self._waiting, last] if last.num_rows else self._waiting
+        self._waiting, self._waiting_rows, self._waiting_weight = [], 0, 0
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 def sort_rows(rows: pa.Table) -> pa.Table:

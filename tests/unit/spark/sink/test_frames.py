@@ -1,8 +1,9 @@
 """Rows of a frame as messages."""
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pydanube.client.routing import PartitionRouter
@@ -14,6 +15,7 @@ from pydanube.spark.sink.frames import (
     check_frame,
     messages_of,
     partitions_for,
+    row_weights,
     sort_rows,
     split_by_topic,
 )
@@ -88,6 +90,7 @@ def test_rows_without_a_key_take_turns_by_their_number_in_the_task():
 _rows = st.lists(st.binary(max_size=40), min_size=1, max_size=60)
 
 
+@example([b"a"] * 6, [1], 2, 400)
 @given(_rows, st.lists(st.integers(1, 59), max_size=5), st.integers(1, 9), st.integers(70, 400))
 def test_chunks_depend_on_the_rows_alone(payloads, cuts, rows_max, bytes_max):
     whole = pa.record_batch({"payload": pa.array(payloads, pa.binary())})
@@ -107,6 +110,8 @@ def test_chunks_depend_on_the_rows_alone(payloads, cuts, rows_max, bytes_max):
     joined = pa.concat_batches(at_once).column("payload").to_pylist()
     assert joined == payloads
     assert all(1 <= each.num_rows <= rows_max for each in at_once)
+    weights = [(each.num_rows, pc.sum(row_weights(each)).as_py()) for each in at_once]
+    assert all(count == 1 or weight <= bytes_max for count, weight in weights)
 
 
 def test_a_digest_tells_rows_apart_by_their_values_alone():
