@@ -168,6 +168,14 @@ def test_a_repeated_numbered_message_is_told_the_offset_it_has() -> None:
     assert story.judge() == []
 
 
+def test_a_session_that_an_answer_made_known_is_not_forgotten() -> None:
+    story = read_and_acked(Story(), "a")
+    story.send("b", None, "info").continues_nothing = True
+    assert story.judge() == []
+    story.evidence.remembers_sessions = True
+    assert story.judge() == ["forgotten session"]
+
+
 def test_an_offset_that_holds_nothing_is_a_gap() -> None:
     story = read_and_acked(Story(), "a", "b")
     del story.log[0]

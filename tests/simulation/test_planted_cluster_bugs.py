@@ -2,27 +2,35 @@
 
 import pytest
 
-from tests.support.cluster_world import ClusterWorld
 from tests.support.planted_cluster_bugs import FOUND, Case
 
-WORLDS = {(each.seed, each.faults, each.replicas, each.gap_seconds): each for each in FOUND}
+SEEDS_MAX = 4
+"""The first one finds the bug; should a change of how brokers work keep it from that, a few others
+are asked."""
 
-
-def _world(case: Case) -> ClusterWorld:
-    return ClusterWorld.plain(
-        case.seed, *case.faults, replicas=case.replicas, gap_seconds=case.gap_seconds
-    )
+WORLDS = {
+    (each.seed, each.faults, each.replicas, each.gap_seconds, each.best_effort): each
+    for each in FOUND
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", FOUND, ids=[each.plant.__name__ for each in FOUND])
+@pytest.mark.parametrize(
+    "case", FOUND, ids=[f"{each.plant.__name__}: {each.law}" for each in FOUND]
+)
 def test_a_planted_bug_is_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.plant(monkeypatch)
-    outcome = _world(case).run()
-    assert case.law in {violation.law for violation in outcome.violations}, outcome.report()
+    for number in range(SEEDS_MAX):
+        outcome = case.world(number).run()
+        if case.law in {violation.law for violation in outcome.violations}:
+            return
+    pytest.fail(
+        f"{case.plant.__name__} was not found in {SEEDS_MAX} seeds, in the last not so:\n"
+        + outcome.report()
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", WORLDS.values(), ids=[str(each) for each in WORLDS])
 def test_without_a_bug_nothing_is_found(case: Case) -> None:
-    _world(case).check()
+    case.world().check()

@@ -60,6 +60,8 @@ class Evidence:
     calm: bool = False
     """Nothing was broken, stopped or delayed."""
     restarts: int = 0
+    remembers_sessions: bool = False
+    """No clock says that a session has been idle for so long that it may be forgotten."""
 
 
 def find_violations(evidence: Evidence) -> list[Violation]:
@@ -70,6 +72,7 @@ def find_violations(evidence: Evidence) -> list[Violation]:
         offsets_have_no_gaps,
         an_offset_has_one_value,
         a_value_is_stored_once,
+        sessions_are_remembered,
         nothing_comes_from_nowhere,
         offsets_follow_real_time,
         every_message_is_seen_and_settled,
@@ -161,6 +164,18 @@ def a_value_is_stored_once(evidence: Evidence) -> Iterator[Violation]:
         numbered = sent[topic, value]
         if len(offsets) > 1 and (len(numbered) == 1 or all(numbered)):
             yield Violation("stored twice", f"{topic} holds {value} at {_some(offsets)}")
+
+
+def sessions_are_remembered(evidence: Evidence) -> Iterator[Violation]:
+    """I4: who goes on counting is known, wherever the topic is: an answer made the session so."""
+    if not evidence.remembers_sessions:
+        return
+    for send in evidence.history.sends:
+        if send.continues_nothing:
+            yield Violation(
+                "forgotten session",
+                f"{send.topic} did not know the producer {send.producer} when it sent {send.value}",
+            )
 
 
 def nothing_comes_from_nowhere(evidence: Evidence) -> Iterator[Violation]:

@@ -27,6 +27,10 @@ class Operators(Protocol):
 
     async def move_topic(self) -> None: ...
 
+    async def move_unheard(self) -> None: ...
+
+    async def move_unsure(self) -> None: ...
+
     async def drain_broker(self) -> None: ...
 
     async def replace_machine(self) -> None: ...
@@ -81,6 +85,8 @@ class ClusterNemesis:
             "slow_disk": self._slow_disk,
             "store": self._fail_store,
             "calls": self._disturb_calls,
+            "unheard": self._operators.move_unheard,
+            "unsure": self._operators.move_unsure,
         }
         # Those without a deed are there from the beginning.
         return [(name, deed) for name, deed in deeds.items() if getattr(faults, name)]

@@ -11,6 +11,7 @@ from pydanube.metadata.raft_calls import NODE_INFO, Envelope, NodeInfo, decode, 
 from pydanube.model.ids import BrokerId
 from pydanube.runtime.randomness import Randomness
 from pydanube.storage.mirrors.replication import answers_needed
+from pydanube.topics.topic import Topic
 from pydanube.wire.calls import CallRefused
 from tests.support.broker_machine import BrokerMachine
 from tests.support.plain_engine import PlainChannel
@@ -23,6 +24,8 @@ RAFT_PORT = 7650
 PATIENCE_SECONDS = 5.0
 ATTEMPTS_MAX = 30
 _FOR_EVER = 1e9
+_UNHEARD_SECONDS = 10.0
+_LOOKS = 30
 
 
 class ClusterOperators:
@@ -61,10 +64,12 @@ class ClusterOperators:
         return False
 
     async def move_topic(self) -> None:
+        await self._move(pick(self._randomness, self._world.plan.topics).name)
+
+    async def _move(self, topic: str) -> None:
         serving = self._some_broker()
         if serving is None:
             return
-        topic = pick(self._randomness, self._world.plan.topics).name
         view = serving.clustering.directory.read()
         if topic not in view.owners or topic in view.markers:
             return
@@ -74,6 +79,63 @@ class ClusterOperators:
         with suppress(DanubeError, TimeoutError):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await serving.metadata.transact(step.conditions, step.operations)
+
+    async def move_unheard(self) -> None:
+        """Let a topic leave its broker in order, while no client hears what that one answers."""
+        world, network = self._world, self._world.network
+        topic = pick(self._randomness, world.plan.reliable).name
+        machine = self._server_of(topic)
+        if machine is None:
+            return
+        world.note(f"clients do not hear {machine.name}")
+        for host in CLIENT_HOSTS:
+            network.slow(machine.name, host, (_UNHEARD_SECONDS, _UNHEARD_SECONDS))
+        await asyncio.sleep(self._randomness.uniform(0.05, 0.5))
+        await self._move(topic)
+        for _ in range(_LOOKS):
+            if self._server_of(topic) is not machine:
+                break
+            await asyncio.sleep(0.1)
+        for host in CLIENT_HOSTS:
+            network.slow(machine.name, host, network.links.delay_seconds)
+            with suppress(ConnectionError):
+                network.break_connections(machine.name, host)
+
+    async def move_unsure(self) -> None:
+        """Cut an owner off from other brokers for about a lease, while it hands a topic over.
+
+        What it has taken in before is synced meanwhile, so that it is not known whose it is.
+        """
+        world, network = self._world, self._world.network
+        topic = pick(self._randomness, world.plan.reliable).name
+        machine = self._server_of(topic)
+        if machine is None:
+            return
+        machine.disk.slow("sync", self._randomness.uniform(0.4, 0.9))
+        await self._move(topic)
+        for _ in range(_LOOKS):
+            served = self._served_by(machine, topic)
+            if served is None or served.closing() is not None:
+                break
+            await asyncio.sleep(0.05)
+        others = [name for name in world.machines if name != machine.name]
+        world.note(f"{machine.name} is cut off while it hands {topic} over")
+        for other in others:
+            network.cut_both_ways(machine.name, other)
+        await asyncio.sleep(self._randomness.uniform(0.6, 1.0))
+        for other in others:
+            network.mend(machine.name, other)
+        machine.disk.slow("sync", 0.0)
+
+    def _served_by(self, machine: BrokerMachine, topic: str) -> Topic | None:
+        serving = machine.server._broker._serving if machine.server is not None else None
+        return serving.topics.find(topic) if serving is not None else None
+
+    def _server_of(self, topic: str) -> BrokerMachine | None:
+        for machine in self._world.machines.values():
+            if self._served_by(machine, topic) is not None:
+                return machine
+        return None
 
     async def drain_broker(self) -> None:
         serving = self._some_broker()

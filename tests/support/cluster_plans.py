@@ -38,6 +38,8 @@ FaultName = Literal[
     "store",
     "calls",
     "drift",
+    "unheard",
+    "unsure",
 ]
 
 
@@ -77,6 +79,10 @@ class ClusterFaults:
     """Calls between brokers are lost, unanswered, brought twice, or late and out of order."""
     drift: bool = False
     """Clocks run at different speeds all the time, also those by which leases are counted."""
+    unheard: bool = False
+    """A topic moves while clients hear nothing of what its owner answers, and ask again later."""
+    unsure: bool = False
+    """The owner of a topic that moves is not sure of its place for a moment, and then it is."""
 
     @classmethod
     def every(cls) -> "ClusterFaults":
@@ -213,6 +219,11 @@ def _draw_harsh_topic(randomness: Randomness) -> TopicPlan:
             for each in topic.subscriptions
         ),
     )
+
+
+def with_best_effort_topic(plan: ClusterPlan, randomness: Randomness) -> ClusterPlan:
+    """Return the plan with one topic more."""
+    return replace(plan, topics=(*plan.topics, _draw_best_effort_topic(randomness)))
 
 
 def _draw_best_effort_topic(randomness: Randomness) -> TopicPlan:

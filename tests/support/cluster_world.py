@@ -174,7 +174,9 @@ class ClusterWorld:
         self.history = History(note=self.note)
         self.machines: dict[str, BrokerMachine] = {}
         self._all_machines: list[BrokerMachine] = []
-        self._evidence = Evidence(self.history, calm=not self.faults.any)
+        self._evidence = Evidence(
+            self.history, calm=not self.faults.any, remembers_sessions=not self.faults.clock
+        )
         self._ends: dict[str, int] = {}
         self._stores: list[tuple[Files, FaultyStore]] = []
         self._clients: list[asyncio.Task[Any]] = []
@@ -190,7 +192,7 @@ class ClusterWorld:
             seed,
             ClusterFaults.only(*faults)
             if faults
-            else dataclasses.replace(drawn, calls=False, drift=False),
+            else dataclasses.replace(drawn, calls=False, drift=False, unheard=False, unsure=False),
             dataclasses.replace(draw_plain_plan(_chance(seed, "plan")), **changes),
         )
 

@@ -27,6 +27,8 @@ class Send:
     offset: int | None = None
     numbered: bool = False
     """The producer has given it a number, so that sending it again stores nothing more."""
+    continues_nothing: bool = False
+    """It was refused because the topic did not know the session that it continues."""
 
 
 @dataclass(slots=True)

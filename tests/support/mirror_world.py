@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 from typing_extensions import override
@@ -37,6 +38,7 @@ from pydanube.runtime.simulation.network import SimulatedNetwork
 from pydanube.runtime.tasks import TaskScope
 from pydanube.storage.config import LocalRetention, Rotation, Segments, StorageConfig, Wal
 from pydanube.storage.errors import Fenced
+from pydanube.storage.journal.records import NOT_WHOLE
 from pydanube.storage.segments.tier import SegmentPlace
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
@@ -52,6 +54,7 @@ PORT = 7650
 TOPICS = ("/default/one", "/default/two")
 SETTINGS = MirrorSettings(patience_ms=400, join_ms=800, retry_ms=300)
 CALM_SECONDS_MAX = 120.0
+_RELIEF_SECONDS = 1.0
 
 
 @dataclass
@@ -68,6 +71,9 @@ class Faults:
     """For another number of copies, while the topic is in use."""
     usurp: int = 0
     """A topic is given away while its owner, which hears nothing of that, still has its mirrors."""
+    relieve: int = 0
+    """A mirror is replaced by one that is cut off while the change is recorded, and then the owner
+    dies: whatever it has acknowledged meanwhile must be on either set."""
 
 
 @dataclass
@@ -116,12 +122,15 @@ class _Sets(ReplicaSets):
 
     @override
     async def record(self, topic: str, epoch: int, members: Sequence[BrokerId]) -> None:
+        struck = self._world.cut_off_newcomers(topic, self._node, members)
         await asyncio.sleep(self._world.random.uniform(0.001, self._world.record_seconds))
         if self._world.is_troubled and self._world.random.below(10) == 0:
             raise Unavailable("the metadata has no leader")
         if not self._clock.alive:
             raise Unavailable("the machine is dead")
         await self._put(topic, epoch, members)
+        if struck:
+            self._world.strike(topic, self._node)
         if self._world.is_troubled and self._world.random.below(10) == 0:
             raise Unavailable("the answer was lost")
 
@@ -337,6 +346,7 @@ class MirrorWorld:
         self.last_refusal = ""
         self._sent = 0
         self._wiped: set[BrokerId] = set()
+        self._relieving: set[str] = set()
         self.config = StorageConfig(
             wal=Wal(rotation=Rotation(max_bytes=6_000)),
             segments=Segments(seal_seconds=1),
@@ -457,6 +467,7 @@ class MirrorWorld:
             + [self._slow_disk] * faults.slow_disk
             + [self._wish] * faults.wish
             + [self._usurp] * faults.usurp
+            + [self._relieve] * faults.relieve
         )
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end:
@@ -514,10 +525,26 @@ class MirrorWorld:
                 copies = serving.replicated
                 if copies is None or broker == replicas.members[0]:
                     continue
-                if broker in copies.state.behind:
+                # The owner may believe in a copy that was lost a moment ago.
+                if broker in copies.state.behind or not self._holds_copy(broker, topic, serving):
                     break
             else:
                 self._wiped.discard(broker)
+
+    def _holds_copy(self, broker: BrokerId, topic: str, serving: Serving) -> bool:
+        """Tell whether a broker's disk has a whole copy of what is served, for good."""
+        storage, copies = self.nodes[broker].storage, serving.replicated
+        if storage is None or copies is None:
+            return False
+        index = storage.mirrors._contents.topics.get(self.records[topic].id)
+        writer = storage.mirrors._writer
+        return (
+            index is not None
+            and index.copy is not None
+            and (index.epoch, index.copy.stream) == (serving.epoch, copies.stream.stream)
+            and index.copy.sequence != NOT_WHOLE
+            and writer.durable >= writer.written
+        )
 
     def _is_changing(self) -> bool:
         return any(
@@ -572,6 +599,51 @@ class MirrorWorld:
                     await self.nodes[member].crash()
                     await self.nodes[member].boot()
         await asyncio.sleep(self.plan.news_seconds / 2)
+
+    async def _relieve(self) -> None:
+        """Ask the owner of a topic to let another broker take the place of a mirror."""
+        topic = TOPICS[self.random.below(len(TOPICS))]
+        owner = self._owner(topic)
+        serving = owner.serving.get(topic) if owner is not None else None
+        if serving is None or serving.replicated is None or serving.replicated.is_changing:
+            return
+        mirrors = serving.replicated.state.members[1:]
+        if mirrors:
+            self._relieving.add(topic)
+            serving.replicated.replace(mirrors[self.random.below(len(mirrors))])
+            await asyncio.sleep(self.random.uniform(0.5, 1.5))
+            self._relieving.discard(topic)
+
+    def cut_off_newcomers(self, topic: str, owner: Node, members: Sequence[BrokerId]) -> bool:
+        """Let new members of a set that is about to be recorded miss what follows, if told to."""
+        recorded = self._replicas(topic)
+        if topic not in self._relieving or recorded is None:
+            return False
+        self._relieving.discard(topic)
+        for broker in members:
+            if broker not in recorded.members:
+                newcomer = self.nodes[broker].name
+                self.network.cut_both_ways(owner.name, newcomer)
+                asyncio.get_running_loop().call_later(
+                    _RELIEF_SECONDS, partial(self.network.mend, owner.name, newcomer)
+                )
+        return True
+
+    def strike(self, topic: str, owner: Node) -> None:
+        """Let the owner of a set that has just been recorded die, and others take its place."""
+
+        async def die() -> None:
+            await asyncio.sleep(self.random.uniform(0.0, 0.05))
+            if owner.storage is None:
+                return
+            self.counts["owners struck"] += 1
+            await owner.crash()
+            if self._owner(topic) is owner:
+                await self._assign(topic, self._some_node())
+            await asyncio.sleep(_RELIEF_SECONDS)
+            await owner.boot()
+
+        self._scope.start(die(), f"end of {owner.name}")
 
     async def _slow_disk(self) -> None:
         node = self._some_node()

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pydanube.cluster import ownership, planning
-from pydanube.cluster.membership import LeaseTerms
+from pydanube.cluster.membership import LeaseTerms, Membership
 from pydanube.cluster.mirrors.recorded_sets import RecordedSets
 from pydanube.cluster.opening import Beginning, Opening
 from pydanube.cluster.ownership import Ownership
@@ -22,7 +22,8 @@ from pydanube.storage.mirrors.mirror_logs import MirrorLogs
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
 from pydanube.topics.topic import Topic
-from tests.support.cluster_plans import FaultName
+from tests.support.cluster_plans import FaultName, with_best_effort_topic
+from tests.support.cluster_world import ClusterWorld
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -134,10 +135,30 @@ def what_is_in_doubt_is_handed_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ownership, "_check_whole", lambda log, name: None)
 
 
+def sequences_are_not_handed_over(patch: pytest.MonkeyPatch) -> None:
+    """The next owner takes for new what producers repeat because they heard no answer."""
+    _change_handover(patch, lambda topic, handover: replace(handover, producers=()))
+
+
+def leases_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Once a member, a broker goes on as one, whether its lease is renewed or not.
+
+    All other defences work: mirrors keep their promises, and everything carries its epoch.
+    """
+    patch.setattr(
+        Membership, "is_certain", property(lambda membership: membership._renewed_ms is not None)
+    )
+
+
 def leases_are_trusted_too_long(patch: pytest.MonkeyPatch) -> None:
     """A broker that was away goes on as if it had been heard, and its mirrors let it."""
     patch.setattr(LeaseTerms, "trusted_ms", property(lambda terms: 100 * terms.ttl_ms))
     mirrors_forget_whom_they_promised(patch)
+
+
+def best_effort_topics_ask_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Only logs heed leases, as if nothing but what is stored mattered."""
+    patch.setattr(Topic, "doubt", lambda topic: None)
 
 
 @dataclass(frozen=True)
@@ -150,6 +171,18 @@ class Case:
     faults: tuple[FaultName, ...]
     replicas: int = 2
     gap_seconds: float = 2.5
+    best_effort: bool = False
+    """With a topic that stores nothing, which no mirror and no epoch of a record protects."""
+
+    def world(self, number: int = 0) -> ClusterWorld:
+        """Return the world, or one of those that come after it."""
+        seed = self.seed + number
+        world = ClusterWorld.plain(
+            seed, *self.faults, replicas=self.replicas, gap_seconds=self.gap_seconds
+        )
+        if self.best_effort:
+            world.plan = with_best_effort_topic(world.plan, world.chance("best effort"))
+        return world
 
 
 FOUND = (
@@ -163,13 +196,21 @@ FOUND = (
     ),
     Case(mirrors_are_not_told_what_is_settled, "acked and redelivered", 5, ("kill",)),
     Case(topics_without_copies_are_given_away, "lost write", 7, ("kill",), replicas=1),
+    Case(sequences_are_not_handed_over, "forgotten session", 1, ("move",)),
+    Case(sequences_are_not_handed_over, "stored twice", 1, ("unheard",), gap_seconds=0.3),
+    Case(leases_are_ignored, "lapsed lease", 2, ("partition",), replicas=1),
+    Case(leases_are_ignored, "deposed owner", 3, ("partition",), gap_seconds=1.0, best_effort=True),
+    Case(
+        best_effort_topics_ask_nobody,
+        "deposed owner",
+        3,
+        ("partition",),
+        gap_seconds=1.0,
+        best_effort=True,
+    ),
     Case(leases_are_trusted_too_long, "inconsistent offset", 16, ("pause",), gap_seconds=1.0),
     Case(batches_wait_for_no_mirror, "lost write", 6, ("kill", "delay"), gap_seconds=0.6),
     Case(
-        what_is_in_doubt_is_handed_over,
-        "lost write",
-        3030,
-        ("move", "one_way", "slow_disk", "clock"),
-        replicas=3,
+        what_is_in_doubt_is_handed_over, "lost write", 6, ("unsure",), replicas=1, gap_seconds=0.5
     ),
 )

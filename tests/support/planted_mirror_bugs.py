@@ -10,7 +10,7 @@ from pydanube.cluster.mirrors.service import MirrorService
 from pydanube.model.ids import BrokerId, TopicId
 from pydanube.storage.mirrors import replication
 from pydanube.storage.mirrors.mirror_logs import MirrorLogs, SectionAnswer
-from pydanube.storage.mirrors.replication import Answer
+from pydanube.storage.mirrors.replication import Answer, Replication
 from pydanube.storage.mirrors.stream import Done, TopicStream
 from pydanube.storage.topic_log import TopicLog
 from tests.support.mirror_world import Faults, MirrorWorld, Plan
@@ -72,6 +72,17 @@ def mirrors_answer_before_they_have_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MirrorLogs, "_when_synced", when_synced)
 
 
+def sets_change_by_the_old_majority_alone(patch: pytest.MonkeyPatch) -> None:
+    """While a set is being replaced, what the old one has is acknowledged."""
+
+    def advance(replication: Replication) -> None:
+        if replication.members:
+            position = min(replication.own_synced, replication._reached(replication.members))
+            replication.acknowledged = max(replication.acknowledged, position)
+
+    patch.setattr(Replication, "_advance", advance)
+
+
 def acks_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
     """Acks are answered as soon as the owner's own journal has them."""
 
@@ -105,6 +116,8 @@ class Case:
 
 USURPERS = Faults(crash=0, wipe=0, cut=0, move=0, quiet=1, slow_disk=0, usurp=6)
 """Owners that have been replaced go on, and only their mirrors can stop them."""
+RELIEFS = Faults(crash=0, wipe=0, cut=0, move=0, quiet=1, slow_disk=0, relieve=6)
+"""Mirrors change places, and owners die as soon as that is recorded."""
 LOSSES = Faults(crash=6, wipe=6, cut=1, move=2, quiet=1, slow_disk=6)
 """Disks are slow, and machines are lost while something is on its way to them."""
 
@@ -122,4 +135,5 @@ FOUND = (
         replicas=(3,),
         first=20,
     ),
+    Case(sets_change_by_the_old_majority_alone, RELIEFS, replicas=(2,), record_seconds=0.4),
 )

@@ -58,6 +58,8 @@ class RecordedChannel(ExchangeChannel):
             )
         except CallRefused as refused:
             outcome: Outcome = "fail" if refused.code in _CERTAIN else "info"
+            if isinstance(entry, Send):
+                entry.continues_nothing = refused.code is StatusCode.OUT_OF_RANGE
             self._end(path, entry, outcome, str(refused))
             raise
         except BaseException as error:

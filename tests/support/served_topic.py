@@ -26,7 +26,7 @@ from pydanube.runtime.threads import WorkerThreads
 from pydanube.schemas.format import SchemaTools
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.storage import Storage
-from pydanube.storage.topic_log import TopicLog
+from pydanube.storage.topic_log import Guard, TopicLog
 from pydanube.subscriptions.consumer import Consumer, ConsumerStream
 from pydanube.subscriptions.outbox import Delivery
 from pydanube.subscriptions.subscription import Subscription
@@ -159,6 +159,7 @@ class ServedTopic:
         policies: Policies | None = None,
         reliable: bool = True,
         durability: Durability = "fsync",
+        guard: Guard | None = None,
     ) -> "ServedTopic":
         def unexpected(name: str, error: BaseException) -> None:
             raise error
@@ -190,6 +191,7 @@ class ServedTopic:
             broker_url="",
             observer=BrokerMetrics("1").topic(NAME),
             inspection=schemas,
+            guard=guard,
         )
         topic = Topic(NAME, record, policies or Policies(), context)
         return cls(topic, storage, tasks, schemas)

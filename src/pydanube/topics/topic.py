@@ -227,6 +227,18 @@ class Topic:
             return None
         return Unavailable(f"topic {self.name} is closing on this broker; look it up again")
 
+    def doubt(self) -> DanubeError | None:
+        """Return why the topic may be another broker's by now, None while it surely is not.
+
+        Asked before anything is done that only the owner may do. The log asks for itself, and can
+        wait; here everybody is answered at once.
+        """
+        guard = self._context.guard
+        found = guard() if guard is not None else None
+        if found == "wait":
+            return Unavailable(f"this broker may have lost topic {self.name}; look it up again")
+        return found
+
     def _wait_for_turn(
         self, count: int, answer: Published | BatchPublished, take: Callable[[], None]
     ) -> None:
@@ -271,8 +283,10 @@ class Topic:
         """Store or offer a batch that nothing speaks against; see `publish_batch`."""
         self._gatherer.flush()  # What came before it stays before it.
         if self.log is None:
-            self._offer_batch(batch)
-            answer(Applied(None), None)
+            doubt = self.doubt()
+            if doubt is None:
+                self._offer_batch(batch)
+            answer(Applied(None) if doubt is None else None, doubt)
             return
         if stamp is not None:
             assert self._sequencer is not None
@@ -321,9 +335,11 @@ class Topic:
         return log.append(batch, stored, durability=self.record.durability, stamp=stamp)
 
     def _offer(self, messages: list[Message], answers: list[Published]) -> None:
-        self._offer_batch(Batch.gather(messages))
+        doubt = self.doubt()
+        if doubt is None:
+            self._offer_batch(Batch.gather(messages))
         for answer in answers:
-            answer(None, None)
+            answer(None, doubt)
 
     def _offer_batch(self, batch: Batch) -> None:
         base = Offset(self._next_offered)

@@ -46,7 +46,14 @@ class DiscoveryServicer:
     ) -> api.TopicLookupResponse:
         """Name the broker that serves a topic."""
         kind, urls = api.TopicLookupResponse.Connect, self._urls
-        if self._topics.find(request.topic) is None:
+        topic = self._topics.find(request.topic)
+        if topic is not None:
+            # Whoever is sent here would only be refused; of a topic that is being handed over,
+            # the next owner may have opened it already.
+            refused = topic.closing() or topic.doubt()
+            if refused is not None:
+                raise refused
+        else:
             elsewhere = self._elsewhere(request.topic)
             if elsewhere is None:
                 self._topics.get(request.topic)  # Raises what is to be said.
