@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pydanube.broker.clustering import Clustering
     from pydanube.broker.flight_peers import FlightPeers
     from pydanube.broker.forwarding import Forwarding
+    from pydanube.broker.relaying import Relaying
 
 SWEEP_SECONDS = 30.0
 PARSING_THREADS = 2
@@ -138,6 +139,7 @@ class Broker:
         self._validation_threads = WorkerThreads("danube-validation", VALIDATION_THREADS)
         self._serving: _Serving | None = None
         self._forwarding: Forwarding | None = None
+        self._relaying: Relaying | None = None
         self._flight_peers: FlightPeers | None = None
         self._draining = False
         self.client_gate = Gate(CLIENT_SERVICES, metrics)
@@ -333,10 +335,19 @@ class Broker:
         topics, registration = self._serving.topics, self._serving.registration
         table = _refusing(CLIENT_SERVICES)
         ProducerServicer(registration, self._metrics).register(table)
-        ConsumerServicer(
-            registration, self._machine.clock, urls.client.broker_url, self._metrics
-        ).register(table)
         clustering = self._serving.clustering
+        if clustering is not None:
+            from pydanube.broker.relaying import Relaying
+
+            assert self._peers is not None
+            self._relaying = Relaying(topics, self._machine.clock, self._tasks, self._peers.connect)
+        ConsumerServicer(
+            registration,
+            self._machine.clock,
+            urls.client.broker_url,
+            self._metrics,
+            self._relaying,
+        ).register(table)
         directory = clustering.directory if clustering is not None else None
         DiscoveryServicer(topics, registration, urls.client, self._metrics, directory).register(
             table
@@ -461,6 +472,8 @@ class Broker:
         await self._tasks.close()
         if self._forwarding is not None:
             await self._forwarding.close()
+        if self._relaying is not None:
+            await self._relaying.close()
         if self._flight_peers is not None:
             await self._flight_peers.close()
         if self._serving is not None:

@@ -184,6 +184,14 @@ def consumer(topic: str, subscription_name: str, name: str) -> str:
     return f"{consumers(topic, subscription_name)}{encode_name(name)}"
 
 
+def topic_of_consumer(key: str) -> str | None:
+    """Return the topic of the consumer that a key below `TOPICS` holds, None for other keys."""
+    parts = key.split("/")
+    if len(parts) != 8 or parts[6] != "consumers":
+        return None
+    return f"/{parts[2]}/{parts[3]}"
+
+
 def segments(prefix: str, topic: str) -> str:
     """Hold a topic's catalogue entries; `prefix` is the configured one."""
     return f"{prefix}/storage/topics{topic}/segments/"

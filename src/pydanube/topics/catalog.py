@@ -292,6 +292,15 @@ class Catalog:
         """Return the name and record of every consumer of a subscription."""
         return self._records(keys.consumers(topic, subscription), ConsumerRecord)
 
+    def topics_of_consumers(self) -> dict[ConsumerId, str]:
+        """Return the topic of every consumer there is, whichever broker serves it."""
+        found = {}
+        for entry in self._store.list(keys.TOPICS):
+            topic = keys.topic_of_consumer(entry.key)
+            if topic is not None:
+                found[msgspec.json.decode(entry.value, type=ConsumerRecord).id] = topic
+        return found
+
     async def put_consumer(
         self, topic: str, subscription: str, name: str, record: ConsumerRecord
     ) -> None:

@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from typing import Protocol
 
 from pydanube.broker.servicers.pieces import read_pieces
-from pydanube.errors import DanubeError, InvalidRequest
-from pydanube.model.ids import Offset, stable_producer_id
+from pydanube.errors import DanubeError, InvalidRequest, WrongBroker
+from pydanube.model.ids import ConsumerId, Offset, stable_producer_id
 from pydanube.model.policies import SubscriptionType
 from pydanube.observability.metrics import BrokerMetrics
 from pydanube.runtime.clock import Clock
@@ -31,16 +32,37 @@ _REASON_CHARACTERS_MAX = 1024
 _KINDS: dict[int, SubscriptionType] = {0: "Exclusive", 1: "Shared", 2: "Failover", 3: "KeyShared"}
 
 
+class Relay(Protocol):
+    """The way to consumers whose topics other brokers serve."""
+
+    def messages(
+        self, consumer: ConsumerId, request: bytes, call: Call
+    ) -> AsyncIterator[Sequence[Body]] | None:
+        """Return what the consumer's broker sends it; None if there is no such consumer elsewhere.
+
+        Refuses while its topic changes hands.
+        """
+
+    def settle(self, absence: WrongBroker, request: bytes, call: Call, reply: Reply) -> bool:
+        """Have an ack or nack answered where its topic is; False if that is not known."""
+
+
 class ConsumerServicer:
     """Translates, delegates, translates back."""
 
     def __init__(
-        self, registration: Registration, clock: Clock, broker_url: str, metrics: BrokerMetrics
+        self,
+        registration: Registration,
+        clock: Clock,
+        broker_url: str,
+        metrics: BrokerMetrics,
+        relay: Relay | None = None,
     ) -> None:
         self._registration = registration
         self._clock = clock
         self._broker_url = broker_url
         self._metrics = metrics
+        self._relay = relay
 
     def register(self, table: HandlerTable) -> None:
         """Serve the methods of ConsumerService."""
@@ -77,12 +99,26 @@ class ConsumerServicer:
     ) -> AsyncIterator[Sequence[Body]]:
         """Open the consumer's stream; an earlier one of the same consumer ends cleanly."""
         try:
-            registered = await self._until_its_turn(request.consumer_id, call.peer)
+            try:
+                registered = await self._until_its_turn(request.consumer_id, call.peer)
+            except DanubeError:
+                relayed = self._relayed(request, call)
+                if relayed is None:
+                    raise
+                return relayed
         except DanubeError:
             await self._clock.sleep(REFUSAL_PAUSE_SECONDS)
             raise
         stream = registered.subscription.open_stream(registered.consumer, call.peer)
         return self._messages(registered, stream)
+
+    def _relayed(
+        self, request: api.ReceiveRequest, call: Call
+    ) -> AsyncIterator[Sequence[Body]] | None:
+        if self._relay is None:
+            return None
+        consumer = ConsumerId(request.consumer_id)
+        return self._relay.messages(consumer, request.SerializeToString(), call)
 
     async def _until_its_turn(self, consumer_id: int, peer: str) -> RegisteredConsumer:
         """Wait while another connection has this consumer; to refuse would start a ping-pong."""
@@ -170,7 +206,7 @@ class ConsumerServicer:
                 request.msg_id.topic_name, request.subscription_name
             )
         except (CallRefused, DanubeError) as error:
-            _refuse(reply, error)
+            self._settle_elsewhere(error, data, call, reply)
             return
         answer = api.AckResponse(request_id=request.request_id)
         subscription.ack(start, Offset(start + 1), partial(_answer, reply, answer))
@@ -184,11 +220,22 @@ class ConsumerServicer:
                 request.msg_id.topic_name, request.subscription_name
             )
         except (CallRefused, DanubeError) as error:
-            _refuse(reply, error)
+            self._settle_elsewhere(error, data, call, reply)
             return
         reason = request.reason[:_REASON_CHARACTERS_MAX] if request.HasField("reason") else None
         done = partial(_answer, reply, api.NackResponse(request_id=request.request_id))
         subscription.nack(start, Offset(start + 1), request.delay_ms, reason, done)
+
+    def _settle_elsewhere(
+        self, error: CallRefused | DanubeError, data: bytes, call: Call, reply: Reply
+    ) -> None:
+        relayed = (
+            self._relay is not None
+            and isinstance(error, WrongBroker)
+            and self._relay.settle(error, data, call, reply)
+        )
+        if not relayed:
+            _refuse(reply, error)
 
 
 def _offset(request: api.AckRequest | api.NackRequest) -> Offset:
