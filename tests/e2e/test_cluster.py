@@ -65,7 +65,7 @@ class Publishing:
 async def stored_in(url: str, topic: str) -> list[int]:
     async with connect(url) as client:
         table = await client.reader(topic).to_arrow()
-    return [int(payload.lstrip(b"m")) for payload in table["payload"].to_pylist()]
+    return [int(payload) for payload in table["payload"].to_pylist()]
 
 
 async def check_all_is_there(url: str, topic: str, publishing: Publishing) -> None:
@@ -132,11 +132,7 @@ async def test_an_owner_that_was_frozen_is_fenced(cluster: ClusterProcesses) -> 
 
 
 def test_the_published_client_carries_on(cluster: ClusterProcesses, tmp_path: Path) -> None:
-    """Each broker is killed once while it works, and started again, as a supervisor does.
-
-    When its poll of a consumer's health meets a broker that is away, it polls no more, and never
-    learns that the topic has moved; what it does not receive then must be stored all the same.
-    """
+    """Each broker is killed once while it works, and started again, as a supervisor does."""
     count = 240
     arguments = json.dumps({"count": count, "topic": "/default/carry-on", "pause": 0.02})
     command = [sys.executable, "-m", "tests.e2e.wheel_scenarios", "carry_on", cluster.urls[0]]
@@ -148,24 +144,18 @@ def test_the_published_client_carries_on(cluster: ClusterProcesses, tmp_path: Pa
     ):
         assert client.stdout is not None
         result: dict[str, Any] = {}
-        gave_up = False
         for line in client.stdout:
             said = json.loads(line)
             if said.get("event") == "sent" and said["number"] in (60, 120, 180):
                 victim = cluster.brokers[said["number"] // 60 - 1]
                 victim.kill()
                 victim.start(wait=False)
-            gave_up = gave_up or said.get("event") == "timeout"
             if "acknowledged" in said:
                 result = said
     assert client.returncode == 0, (tmp_path / "client.log").read_text()[-3000:]
-    if gave_up:
-        stored = asyncio.run(stored_in(cluster.urls[0], "/default/carry-on"))
-        assert set(result["acknowledged"]) <= {f"m{number}" for number in stored}
-    else:
-        assert set(result["acknowledged"]) <= {each["payload"] for each in result["received"]}
-        if not result["failed"]:
-            check_nothing_lost(result, count)
+    assert set(result["acknowledged"]) <= {each["payload"] for each in result["received"]}
+    if not result["failed"]:
+        check_nothing_lost(result, count)
     assert len(result["acknowledged"]) > count // 2, result["failed"][:3]
 
 

@@ -62,6 +62,12 @@ def test_an_object_that_may_be_in_the_catalogue_is_not_deleted(seed: int) -> Non
 
 
 @pytest.mark.slow
+def test_a_message_under_way_when_its_topic_is_taken_over_is_not_called_refused() -> None:
+    """A mirror has it, and the next owner may go by that mirror."""
+    ClusterWorld(41032).check()
+
+
+@pytest.mark.slow
 def test_an_owner_that_was_in_doubt_for_a_moment_serves_again() -> None:
     """It was sure of its place again before it could let go, and its log took nothing more."""
     ClusterWorld.plain(10725).check()

@@ -19,8 +19,6 @@ SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
         # A reader with filters is refused without it, and times have one meaning.
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
-        # Java copies a batch several times on its way to Python; small ones seem to be cheaper.
-        "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),

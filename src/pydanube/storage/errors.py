@@ -98,7 +98,12 @@ class ObjectTooShort(Corruption):
 
 
 class Fenced(Conflict):
-    """A later owner of the topic has taken over; this one must not change anything any more."""
+    """A later owner of the topic has taken over; this one must not change anything any more.
+
+    What was under way may be in the journals that the later one goes by.
+    """
+
+    wire_status = "UNAVAILABLE"
 
 
 def _listed(texts: list[str]) -> str:
