@@ -103,6 +103,7 @@ class Fenced(Conflict):
     What was under way may be in the journals that the later one goes by.
     """
 
+    retryable = True
     wire_status = "UNAVAILABLE"
 
 
