@@ -50,6 +50,15 @@ def test_a_namespaces_topics_are_read_back():
     assert keys.topic_of_namespace_topic(key) == TOPIC
 
 
+def test_a_consumers_topic_is_read_back_whatever_names_it_has():
+    for name in ("c", "consumers", "a/b/consumers/c", "%2F", ""):
+        assert keys.topic_of_consumer(keys.consumer(TOPIC, name, name)) == TOPIC
+        assert keys.topic_of_consumer(keys.subscription(TOPIC, name)) is None
+        assert keys.topic_of_consumer(keys.subscription_cursor(TOPIC, name)) is None
+        assert keys.topic_of_consumer(keys.producer(TOPIC, name)) is None
+    assert keys.topic_of_consumer(keys.topic_record(TOPIC)) is None
+
+
 def test_the_longest_names_fit():
     name = "\U0001f600" * NAME_CHARACTERS_MAX
     topic = "/n/" + "ü" * (NAME_CHARACTERS_MAX - 3)
