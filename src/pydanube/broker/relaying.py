@@ -4,6 +4,7 @@ Clients learn from polls of their health that a topic has moved. Most of them gi
 after one that fails, and then come back to the broker they know for as long as they live.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final, cast
@@ -38,6 +39,8 @@ class Relaying(Relay):
         self._channels = PeerChannels(connect)
         self._topics_of: dict[ConsumerId, str] = {}
         self._looked_ms: int | None = None
+        self._relayed: Counter[str] = Counter()
+        """How many streams there are, by topic."""
 
     async def close(self) -> None:
         """Release all connections."""
@@ -53,7 +56,7 @@ class Relaying(Relay):
             return None
         if not isinstance(absence, WrongBroker) or absence.owner is None:
             raise absence
-        return self._messages(absence.owner, request)
+        return self._messages(topic, absence.owner, request)
 
     def _topic_of(self, consumer: ConsumerId) -> str | None:
         now_ms = self._clock.monotonic_ms()
@@ -63,9 +66,12 @@ class Relaying(Relay):
             self._topics_of = self._topics.catalog.topics_of_consumers()
         return self._topics_of.get(consumer)
 
-    async def _messages(self, owner: str, request: bytes) -> AsyncIterator[Sequence[Body]]:
+    async def _messages(
+        self, topic: str, owner: str, request: bytes
+    ) -> AsyncIterator[Sequence[Body]]:
         channel = self._channels.to(urlsplit(owner).netloc)
         stream = channel.stream(services.RECEIVE_MESSAGES.path, request, metadata={FORWARDED: "1"})
+        self._relayed[topic] += 1
         try:
             async with aclosing(cast(Any, stream)):
                 async for message in stream:
@@ -74,10 +80,17 @@ class Relaying(Relay):
             # Clients give up for good at most other codes, and the topic is somewhere.
             await self._clock.sleep(REFUSAL_PAUSE_SECONDS)
             raise CallRefused(StatusCode.UNAVAILABLE, refused.text) from refused
+        finally:
+            self._relayed[topic] -= 1
+            if not self._relayed[topic]:
+                del self._relayed[topic]
 
     @override
     def settle(self, absence: WrongBroker, request: bytes, call: Call, reply: Reply) -> bool:
         if absence.owner is None or FORWARDED in call.metadata:
+            return False
+        # The owner counts nacks of what it has delivered itself, and takes others for repeats.
+        if call.path == services.NACK.path and absence.topic not in self._relayed:
             return False
         self._tasks.start(self._settle(absence.owner, request, call.path, reply), "a relayed ack")
         return True

@@ -61,6 +61,18 @@ async def test_a_relayed_consumer_is_served_here_when_its_topic_comes_back(
     assert (await client.open(consumer).next()).payload == b"home"
 
 
+async def test_a_nack_of_what_the_owner_has_not_delivered_is_refused(
+    cluster: BrokerCluster,
+) -> None:
+    """The owner would not count it, and the client would take it for counted."""
+    _, client, _ = await leave(cluster)
+    place = api.MsgID(topic_name=TOPIC, topic_offset=0)
+    nack = api.NackRequest(msg_id=place, subscription_name="s")
+    assert await client.status(services.NACK, nack) == StatusCode.UNAVAILABLE
+    ack = api.AckRequest(msg_id=place, subscription_name="s")
+    assert await client.status(services.ACK, ack) == StatusCode.OK
+
+
 async def test_what_was_relayed_goes_no_further(cluster: BrokerCluster) -> None:
     """Two brokers that each believe the other serves a topic do not pass calls to and fro."""
     _, client, consumer = await leave(cluster)
