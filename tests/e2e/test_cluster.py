@@ -153,9 +153,7 @@ def test_the_published_client_carries_on(cluster: ClusterProcesses, tmp_path: Pa
             if "acknowledged" in said:
                 result = said
     assert client.returncode == 0, (tmp_path / "client.log").read_text()[-3000:]
-    assert set(result["acknowledged"]) <= {each["payload"] for each in result["received"]}
-    if not result["failed"]:
-        check_nothing_lost(result, count)
+    check_nothing_lost(result, count)
     assert len(result["acknowledged"]) > count // 2, result["failed"][:3]
 
 

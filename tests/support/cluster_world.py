@@ -8,7 +8,7 @@ part of what happened. The same seed does the same steps, in every process.
 
 import asyncio
 import dataclasses
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from traceback import format_exception
 from typing import Any
@@ -114,14 +114,16 @@ class ClusterPopulation(Population):
             self._chance(f"brokers of {client}"),
             looks_up=port == CLIENT_PORT,
         )
-        return self._recorded(following, client)
+        return self._recorded(following, client, lambda: following.place)
 
     def _host(self, client: str) -> Any:
         return self._network.host(pick(self._chance(f"host of {client}"), CLIENT_HOSTS))
 
-    def _recorded(self, channel: ExchangeChannel, client: str) -> RecordedChannel:
+    def _recorded(
+        self, channel: ExchangeChannel, client: str, server: Callable[[], str] = str
+    ) -> RecordedChannel:
         memory = self._memories.setdefault(client, ClientMemory())
-        return RecordedChannel(channel, self._history, client, memory)
+        return RecordedChannel(channel, self._history, client, memory, server)
 
     def client_at(self, machine: str) -> Client:
         """Return a client on a broker's own machine; what it says is not recorded."""
@@ -204,7 +206,7 @@ class ClusterWorld:
 
     def run(self) -> Outcome:
         """Live through it and tell what was found; whatever fails is a violation too."""
-        self._owners = Owners(self._name_of)
+        self._owners = Owners(self._name_of, self._begun)
         try:
             with self._owners.watching():
                 run_simulated(
@@ -300,8 +302,12 @@ class ClusterWorld:
                 store.die()
 
     def _booted(self) -> None:
-        self.history.boot += 1
+        self._begun()
         self.outcome.boots += 1
+
+    def _begun(self) -> None:
+        """From now on some topic's owner has delivered nothing: nacks of earlier messages lapse."""
+        self.history.boot += 1
 
     def _config(self, name: str, *, joins: bool) -> BrokerConfig:
         plan = self.plan

@@ -45,6 +45,11 @@ class FollowingChannel(ExchangeChannel):
         self._topic = ""
         self._place: str | None = None
 
+    @property
+    def place(self) -> str:
+        """The broker that calls go to now; empty while that is not known."""
+        return self._place or ""
+
     def _at(self, name: str) -> ExchangeChannel:
         if name not in self._channels:
             self._channels[name] = self._open_channel(name)

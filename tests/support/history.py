@@ -50,7 +50,7 @@ class Nack:
     subscription: str
     offset: int
     attempt: int
-    """The highest attempt its client had seen, on streams of the broker that ran then."""
+    """The highest attempt its client had seen, on streams of the broker that it was sent to."""
     boot: int
     ended: int | None = None
     outcome: Outcome = "info"

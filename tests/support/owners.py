@@ -30,8 +30,10 @@ class Owners:
     replica of the metadata gets there: no broker is asked what it believes.
     """
 
-    def __init__(self, name_of: Callable[[object], str]) -> None:
+    def __init__(self, name_of: Callable[[object], str], opened: Callable[[], None]) -> None:
         self._name_of = name_of
+        self._opened = opened
+        """Called whenever a topic begins anew, with nothing delivered yet."""
         self._owners: dict[tuple[int, int], str] = {}
         self._latest: dict[int, int] = {}
         """By topic, the latest epoch in which it was opened."""
@@ -100,6 +102,7 @@ class Owners:
         def admit(topics: TopicManager, topic: Topic) -> Topic:
             known, epoch = self._latest.get(topic.record.id, 0), topic._context.epoch
             self._latest[topic.record.id] = max(known, epoch)
+            self._opened()
             return plain(topics, topic)  # type: ignore[no-any-return]
 
         return admit

@@ -1,6 +1,6 @@
 """A channel that writes down what passes through it."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 
 from typing_extensions import override
@@ -35,9 +35,15 @@ class RecordedChannel(ExchangeChannel):
     """
 
     def __init__(
-        self, channel: ExchangeChannel, history: History, client: str, memory: "ClientMemory"
+        self,
+        channel: ExchangeChannel,
+        history: History,
+        client: str,
+        memory: "ClientMemory",
+        server: Callable[[], str] = str,
     ) -> None:
         self._channel = channel
+        self._server = server
         self._history = history
         self._client = client
         self._memory = memory
@@ -152,7 +158,7 @@ class RecordedChannel(ExchangeChannel):
             history.now(),
             self._client,
             *place,
-            attempt=self._memory.attempts.get((history.boot, *place), 0),
+            attempt=0,
             boot=history.boot,
         )
         history.nacks.append(nack)
@@ -166,6 +172,8 @@ class RecordedChannel(ExchangeChannel):
         entry.outcome = outcome
         if isinstance(entry, Nack):
             entry.boot_ended = self._history.boot
+            known = (self._server(), entry.boot, entry.topic, entry.subscription, entry.offset)
+            entry.attempt = self._memory.attempts.get(known, 0)
         if outcome != "ok":
             self._history.note(f"{self._client}: {_in_words(entry)} {outcome}: {why}")
 
@@ -206,7 +214,13 @@ class RecordedChannel(ExchangeChannel):
             dict(message.attributes),
         )
         history.deliveries.append(delivery)
-        known = (stream.boot, place.topic_name, message.subscription_name, place.topic_offset)
+        known = (
+            self._server(),
+            stream.boot,
+            place.topic_name,
+            message.subscription_name,
+            place.topic_offset,
+        )
         attempts = self._memory.attempts
         attempts[known] = max(attempts.get(known, 0), delivery.attempt)
         history.note(
@@ -222,7 +236,7 @@ class ClientMemory:
         self.consumers: dict[int, str] = {}
         self.subscribing: dict[str, int] = {}
         """Since when a consumer may have messages gathered for it without a stream."""
-        self.attempts: dict[tuple[int, str, str, int], int] = {}
+        self.attempts: dict[tuple[str, int, str, str, int], int] = {}
 
 
 def payload_of(value: str, length: int = 0) -> bytes:

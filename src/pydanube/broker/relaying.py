@@ -4,7 +4,6 @@ Clients learn from polls of their health that a topic has moved. Most of them gi
 after one that fails, and then come back to the broker they know for as long as they live.
 """
 
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final, cast
@@ -22,9 +21,19 @@ from pydanube.runtime.tasks import TaskScope
 from pydanube.topics.manager import TopicManager
 from pydanube.wire.calls import Body, Call, CallRefused, Reply, StatusCode
 from pydanube.wire.danube import services
+from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 
 _LOOK_MS: Final = 1_000
 """To look all consumers up takes long, and anybody can ask for one that does not exist."""
+
+
+class _Way:
+    """What has been relayed of a topic on one connection of a client, while it has streams."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+        self.unsettled: set[int] = set()
+        """Offsets; no more than a subscription may have unacked."""
 
 
 class Relaying(Relay):
@@ -39,8 +48,8 @@ class Relaying(Relay):
         self._channels = PeerChannels(connect)
         self._topics_of: dict[ConsumerId, str] = {}
         self._looked_ms: int | None = None
-        self._relayed: Counter[str] = Counter()
-        """How many streams there are, by topic."""
+        self._ways: dict[tuple[str, str], _Way] = {}
+        """By a client's connection and topic."""
 
     async def close(self) -> None:
         """Release all connections."""
@@ -56,7 +65,7 @@ class Relaying(Relay):
             return None
         if not isinstance(absence, WrongBroker) or absence.owner is None:
             raise absence
-        return self._messages(topic, absence.owner, request)
+        return self._messages((call.peer, topic), absence.owner, request)
 
     def _topic_of(self, consumer: ConsumerId) -> str | None:
         now_ms = self._clock.monotonic_ms()
@@ -67,31 +76,37 @@ class Relaying(Relay):
         return self._topics_of.get(consumer)
 
     async def _messages(
-        self, topic: str, owner: str, request: bytes
+        self, way: tuple[str, str], owner: str, request: bytes
     ) -> AsyncIterator[Sequence[Body]]:
         channel = self._channels.to(urlsplit(owner).netloc)
         stream = channel.stream(services.RECEIVE_MESSAGES.path, request, metadata={FORWARDED: "1"})
-        self._relayed[topic] += 1
+        passed = self._ways.setdefault(way, _Way())
+        passed.streams += 1
         try:
             async with aclosing(cast(Any, stream)):
                 async for message in stream:
+                    place = api.StreamMessage.FromString(message).msg_id
+                    passed.unsettled.add(place.topic_offset)
                     yield [message]
         except CallRefused as refused:
             # Clients give up for good at most other codes, and the topic is somewhere.
             await self._clock.sleep(REFUSAL_PAUSE_SECONDS)
             raise CallRefused(StatusCode.UNAVAILABLE, refused.text) from refused
         finally:
-            self._relayed[topic] -= 1
-            if not self._relayed[topic]:
-                del self._relayed[topic]
+            passed.streams -= 1
+            if not passed.streams:
+                del self._ways[way]
 
     @override
     def settle(self, absence: WrongBroker, request: bytes, call: Call, reply: Reply) -> bool:
         if absence.owner is None or FORWARDED in call.metadata:
             return False
+        way = self._ways.get((call.peer, absence.topic), _Way())
+        offset = api.AckRequest.FromString(request).msg_id.topic_offset
         # The owner counts nacks of what it has delivered itself, and takes others for repeats.
-        if call.path == services.NACK.path and absence.topic not in self._relayed:
+        if call.path == services.NACK.path and offset not in way.unsettled:
             return False
+        way.unsettled.discard(offset)
         self._tasks.start(self._settle(absence.owner, request, call.path, reply), "a relayed ack")
         return True
 
