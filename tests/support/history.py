@@ -55,6 +55,8 @@ class Nack:
     ended: int | None = None
     outcome: Outcome = "info"
     boot_ended: int = -1
+    seen: dict[str, int] = field(default_factory=dict)
+    """The highest attempt from each broker when it was sent; which one it reaches is seen later."""
 
 
 @dataclass(slots=True)

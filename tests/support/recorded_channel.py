@@ -159,6 +159,7 @@ class RecordedChannel(ExchangeChannel):
             self._client,
             *place,
             attempt=0,
+            seen=dict(self._memory.attempts.get((history.boot, *place), {})),
             boot=history.boot,
         )
         history.nacks.append(nack)
@@ -172,8 +173,7 @@ class RecordedChannel(ExchangeChannel):
         entry.outcome = outcome
         if isinstance(entry, Nack):
             entry.boot_ended = self._history.boot
-            known = (self._server(), entry.boot, entry.topic, entry.subscription, entry.offset)
-            entry.attempt = self._memory.attempts.get(known, 0)
+            entry.attempt = entry.seen.get(self._server(), 0)
         if outcome != "ok":
             self._history.note(f"{self._client}: {_in_words(entry)} {outcome}: {why}")
 
@@ -214,15 +214,9 @@ class RecordedChannel(ExchangeChannel):
             dict(message.attributes),
         )
         history.deliveries.append(delivery)
-        known = (
-            self._server(),
-            stream.boot,
-            place.topic_name,
-            message.subscription_name,
-            place.topic_offset,
-        )
-        attempts = self._memory.attempts
-        attempts[known] = max(attempts.get(known, 0), delivery.attempt)
+        known = (stream.boot, place.topic_name, message.subscription_name, place.topic_offset)
+        seen, server = self._memory.attempts.setdefault(known, {}), self._server()
+        seen[server] = max(seen.get(server, 0), delivery.attempt)
         history.note(
             f"{self._client}: got {delivery.value} at {delivery.offset} of {delivery.topic}, "
             f"{delivery.subscription}, attempt {delivery.attempt}, stream {stream.number}"
@@ -236,7 +230,7 @@ class ClientMemory:
         self.consumers: dict[int, str] = {}
         self.subscribing: dict[str, int] = {}
         """Since when a consumer may have messages gathered for it without a stream."""
-        self.attempts: dict[tuple[str, int, str, str, int], int] = {}
+        self.attempts: dict[tuple[int, str, str, int], dict[str, int]] = {}
 
 
 def payload_of(value: str, length: int = 0) -> bytes:
