@@ -21,7 +21,7 @@ from pydanube.runtime.tasks import TaskScope
 from pydanube.topics.manager import TopicManager
 from pydanube.wire.calls import Body, Call, CallRefused, Reply, StatusCode
 from pydanube.wire.danube import services
-from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.danube.convert import delivered_offset, settled_offset
 
 _LOOK_MS: Final = 1_000
 """To look all consumers up takes long, and anybody can ask for one that does not exist."""
@@ -85,8 +85,7 @@ class Relaying(Relay):
         try:
             async with aclosing(cast(Any, stream)):
                 async for message in stream:
-                    place = api.StreamMessage.FromString(message).msg_id
-                    passed.unsettled.add(place.topic_offset)
+                    passed.unsettled.add(delivered_offset(message))
                     yield [message]
         except CallRefused as refused:
             # Clients give up for good at most other codes, and the topic is somewhere.
@@ -102,7 +101,7 @@ class Relaying(Relay):
         if absence.owner is None or FORWARDED in call.metadata:
             return False
         way = self._ways.get((call.peer, absence.topic), _Way())
-        offset = api.AckRequest.FromString(request).msg_id.topic_offset
+        offset = settled_offset(request)
         # The owner counts nacks of what it has delivered itself, and takes others for repeats.
         if call.path == services.NACK.path and offset not in way.unsettled:
             return False
