@@ -1,6 +1,6 @@
 """What a unary call costs the server, by engine and number of calls in flight.
 
-python benchmarks/http2_engine.py [--seconds 3] [--payload 1024]
+python -m benchmarks.http2_engine [--seconds 3] [--payload 1024]
 
 The server runs in a process of its own, on uvloop, with a handler that answers at once; its CPU
 time is read from the system before and after. One client process calls it through one connection:
@@ -115,7 +115,9 @@ def call_by_h2load(
 
 def measure(engine: str, payload: bytes, seconds: float) -> None:
     process = subprocess.Popen(
-        [sys.executable, __file__, "--serve", engine], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "benchmarks.http2_engine", "--serve", engine],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     try:
