@@ -21,7 +21,7 @@ from pydanube.runtime.tasks import TaskScope
 from pydanube.topics.manager import TopicManager
 from pydanube.wire.calls import Body, Call, CallRefused, Reply, StatusCode
 from pydanube.wire.danube import services
-from pydanube.wire.danube.convert import delivered_offset, settled_offset
+from pydanube.wire.danube.convert import delivered_place, settled_place
 
 _LOOK_MS: Final = 1_000
 """To look all consumers up takes long, and anybody can ask for one that does not exist."""
@@ -32,8 +32,8 @@ class _Way:
 
     def __init__(self) -> None:
         self.streams = 0
-        self.unsettled: set[int] = set()
-        """Offsets; no more than a subscription may have unacked."""
+        self.unsettled: set[tuple[str, int]] = set()
+        """Subscriptions and offsets: what is unacked, and what was given up meanwhile."""
 
 
 class Relaying(Relay):
@@ -85,7 +85,7 @@ class Relaying(Relay):
         try:
             async with aclosing(cast(Any, stream)):
                 async for message in stream:
-                    passed.unsettled.add(delivered_offset(message))
+                    passed.unsettled.add(delivered_place(message))
                     yield [message]
         except CallRefused as refused:
             # Clients give up for good at most other codes, and the topic is somewhere.
@@ -101,11 +101,11 @@ class Relaying(Relay):
         if absence.owner is None or FORWARDED in call.metadata:
             return False
         way = self._ways.get((call.peer, absence.topic), _Way())
-        offset = settled_offset(request)
+        place = settled_place(request)
         # The owner counts nacks of what it has delivered itself, and takes others for repeats.
-        if call.path == services.NACK.path and offset not in way.unsettled:
+        if call.path == services.NACK.path and place not in way.unsettled:
             return False
-        way.unsettled.discard(offset)
+        way.unsettled.discard(place)
         self._tasks.start(self._settle(absence.owner, request, call.path, reply), "a relayed ack")
         return True
 

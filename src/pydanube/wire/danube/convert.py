@@ -111,14 +111,16 @@ def encode_message(message: Message, producer_id: int, topic: str, broker_url: s
     ).SerializeToString()
 
 
-def delivered_offset(message: bytes) -> int:
-    """Return the offset of a message as it was delivered."""
-    return api.StreamMessage.FromString(message).msg_id.topic_offset
+def delivered_place(message: bytes) -> tuple[str, int]:
+    """Return the subscription and offset of a message as it was delivered."""
+    found = api.StreamMessage.FromString(message)
+    return found.subscription_name, found.msg_id.topic_offset
 
 
-def settled_offset(request: bytes) -> int:
-    """Return the offset that an ack or a nack names; both have it in the same place."""
-    return api.AckRequest.FromString(request).msg_id.topic_offset
+def settled_place(request: bytes) -> tuple[str, int]:
+    """Return the subscription and offset of an ack or a nack; both have them in the same places."""
+    found = api.AckRequest.FromString(request)
+    return found.subscription_name, found.msg_id.topic_offset
 
 
 def encode_send_response(request_id: int, offset: int | None) -> bytes:
