@@ -68,6 +68,12 @@ def test_a_message_under_way_when_its_topic_is_taken_over_is_not_called_refused(
 
 
 @pytest.mark.slow
+def test_a_broker_that_registers_anew_is_not_certain_of_what_it_had_before() -> None:
+    """Its topic was opened elsewhere while it was handing it over."""
+    ClusterWorld(46082).check()
+
+
+@pytest.mark.slow
 def test_an_owner_that_was_in_doubt_for_a_moment_serves_again() -> None:
     """It was sure of its place again before it could let go, and its log took nothing more."""
     ClusterWorld.plain(10725).check()

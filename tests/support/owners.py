@@ -5,13 +5,16 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydanube.broker.servicers.discovery import DiscoveryServicer
 from pydanube.cluster.membership import Membership
+from pydanube.errors import DanubeError
 from pydanube.metadata.commands import Command, GrantLease, RenewLease
 from pydanube.metadata.state_machine import Applied, StateMachine
 from pydanube.model.batch import Batch
-from pydanube.storage.topic_log import TopicLog
+from pydanube.storage.topic_log import Done, TopicLog
+from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.topic import Topic
 from pydanube.wire.calls import Call
@@ -22,12 +25,12 @@ from tests.support.checkers import Violation
 class Owners:
     """Takes note of all that only the owner of a topic may do, and under which epoch it is done.
 
-    That is: to acknowledge a message, on best-effort topics as well, and to say that the topic is
-    here. In one epoch only one broker does any of it. Once a
-    broker has opened a topic in a later epoch, nobody does in an earlier one. And nobody does
-    without a lease: it has run out, by a clock that is right, since the metadata took the last
-    renewal in, or the metadata has ended it. Those moments are the world's knowledge, as the first
-    replica of the metadata gets there: no broker is asked what it believes.
+    That is: to acknowledge a message, on best-effort topics as well, to take a consumer's ack or
+    nack for good, and to say that the topic is here. In one epoch only one broker does any of it.
+    Once a broker has opened a topic in a later epoch, nobody does in an earlier one. And nobody
+    does without a lease: it has run out, by a clock that is right, since the metadata took the
+    last renewal in, or the metadata has ended it. Those moments are the world's knowledge, as the
+    first replica of the metadata gets there: no broker is asked what it believes.
     """
 
     def __init__(self, name_of: Callable[[object], str], opened: Callable[[], None]) -> None:
@@ -39,6 +42,7 @@ class Owners:
         """By topic, the latest epoch in which it was opened."""
         self._members: dict[Any, Membership] = {}
         """By the clock of the process."""
+        self._topic_of: WeakKeyDictionary[Subscription, Topic] = WeakKeyDictionary()
         self._over: dict[int, float] = {}
         """When each lease runs out, or ended before."""
         self._renewals: set[tuple[int, int]] = set()
@@ -59,6 +63,8 @@ class Owners:
                 (TopicManager, "admit", self._watch_openings),
                 (TopicLog, "settle", self._watch_log),
                 (Topic, "_offer_batch", self._watch_offers),
+                (Subscription, "_answer_when_durable", self._watch_settling),
+                (Topic, "add_subscription", self._watch_subscriptions),
                 (DiscoveryServicer, "topic_lookup", self._watch_look_ups),
             ):
                 stack.enter_context(_replaced(place, name, watch))
@@ -126,6 +132,27 @@ class Owners:
             plain(topic, batch)
 
         return offer_batch
+
+    def _watch_subscriptions(self, plain: Any) -> Any:
+        def add_subscription(topic: Topic, *given: Any, **named: Any) -> Subscription:
+            subscription: Subscription = plain(topic, *given, **named)
+            self._topic_of[subscription] = topic
+            return subscription
+
+        return add_subscription
+
+    def _watch_settling(self, plain: Any) -> Any:
+        def answer_when_durable(subscription: Subscription, done: Done) -> None:
+            topic = self._topic_of[subscription]
+
+            def judged(error: DanubeError | None) -> None:
+                if error is None and topic.is_reliable:
+                    self._judge_topic(topic, "settles what a consumer answered")
+                done(error)
+
+            plain(subscription, judged)
+
+        return answer_when_durable
 
     def _watch_look_ups(self, plain: Any) -> Any:
         async def topic_lookup(

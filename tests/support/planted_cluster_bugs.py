@@ -21,6 +21,7 @@ from pydanube.model.progress import Progress
 from pydanube.storage.mirrors.mirror_logs import MirrorLogs
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
+from pydanube.subscriptions.cursor import Cursor
 from pydanube.topics.topic import Topic
 from tests.support.cluster_plans import FaultName, with_best_effort_topic
 from tests.support.cluster_world import ClusterWorld
@@ -161,6 +162,17 @@ def best_effort_topics_ask_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Topic, "doubt", lambda topic: None)
 
 
+def acks_ask_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Only messages heed leases, not what consumers answer."""
+    plain = Cursor.answer
+
+    def answer(cursor: Cursor) -> None:
+        cursor._guard = None
+        plain(cursor)
+
+    patch.setattr(Cursor, "answer", answer)
+
+
 @dataclass(frozen=True)
 class Case:
     """A bug, the law that it breaks, and a world in which it does."""
@@ -208,6 +220,8 @@ FOUND = (
         gap_seconds=1.0,
         best_effort=True,
     ),
+    Case(acks_ask_nobody, "lapsed lease", 1, ("unsure",), gap_seconds=0.5),
+    Case(acks_ask_nobody, "deposed owner", 2, ("unsure",), gap_seconds=0.5),
     Case(leases_are_trusted_too_long, "inconsistent offset", 16, ("pause",), gap_seconds=1.0),
     Case(batches_wait_for_no_mirror, "lost write", 6, ("kill", "delay"), gap_seconds=0.6),
     Case(

@@ -215,7 +215,6 @@ class Broker:
             inspection=InspectionContext(
                 registry=schemas, threads=self._validation_threads, waiting=WaitingRoom()
             ),
-            guard=clustering.membership.guard if clustering is not None else None,
         )
         dead_letters.publish_to(topics)
         registration = Registration(topics, schemas, clock)

@@ -88,7 +88,7 @@ class Membership:
         return self._clock.monotonic_ms() - renewed_ms <= self.terms.trusted_ms
 
     @property
-    def may_be_renewed(self) -> bool:
+    def _may_be_renewed(self) -> bool:
         """Whether the lease can be alive: then what this broker serves is still its own."""
         renewed_ms = self._renewed_ms
         if renewed_ms is None:
@@ -112,13 +112,17 @@ class Membership:
             _log.warning("not heard by the cluster in time; nothing is acknowledged until it is")
             # Not at once: whoever asks is in the middle of something.
             self._patience = self._clock.call_later(0, self._doubt)
-        if self.may_be_renewed:
+        if self._may_be_renewed:
             return "wait"
         return Unavailable("this broker is cut off from its cluster; look the topic up again")
 
+    def claim(self) -> "Claim":
+        """Return what guards a topic that is opened now."""
+        return Claim(self)
+
     def _doubt(self) -> None:
         self._tell()
-        if self._lapse_told and self._renewed_ms is not None and self.may_be_renewed:
+        if self._lapse_told and self._renewed_ms is not None and self._may_be_renewed:
             left_ms = self._renewed_ms + self.terms.patience_ms - self._clock.monotonic_ms()
             self._patience = self._clock.call_later((left_ms + 1) / 1000, self._doubt)
 
@@ -205,3 +209,34 @@ class Membership:
             await self._register()
         else:
             self._renewed(sent_ms)
+
+
+class Claim:
+    """One broker's right to a topic: it lasts as long as the lease under which it was opened.
+
+    A later lease makes nothing certain that was served under an earlier one, for the topic may
+    have been somebody else's between them. What was refused once is refused for ever.
+    """
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._lease = membership.lease
+        self._refusal: DanubeError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the topic has to be let go, whoever has it by now."""
+        return isinstance(self(), DanubeError)
+
+    def __call__(self) -> DanubeError | Literal["wait"] | None:
+        """Return why nothing may be acknowledged; see `Membership.guard`."""
+        if self._refusal is None:
+            verdict = self._membership.guard()
+            if self._membership.lease != self._lease:
+                verdict = Unavailable(
+                    "this broker was cut off from its cluster; look the topic up again"
+                )
+            if isinstance(verdict, DanubeError):
+                self._refusal = verdict
+            return verdict
+        return self._refusal

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from typing_extensions import override
 
 from pydanube.cluster.directory import Directory
-from pydanube.cluster.membership import Membership
+from pydanube.cluster.membership import Claim, Membership
 from pydanube.cluster.mirrors.ports import Replicated
 from pydanube.cluster.opening import Opening
 from pydanube.cluster.records import Assignment, Handover, Marker, MoveReason, encode
@@ -43,6 +43,7 @@ Choose = Callable[[str, Sequence[BrokerId]], BrokerId]
 class _Served(Struct, frozen=True, eq=False):
     topic: Topic
     epoch: int
+    claim: Claim
     replicated: Replicated | None
 
     async def stop_copies(self) -> None:
@@ -176,20 +177,17 @@ class Ownership(Placement):
 
     def _membership_changed(self) -> None:
         """Answer what waited for it, or refuse it: others may have been given these topics."""
-        lost = not self._membership.may_be_renewed
         for name, served in self._served.items():
-            if served.topic.log is None:
-                continue
-            if lost:
-                served.topic.log.interrupt(_moved(name))
-            else:
-                served.topic.log.settle()
+            log = served.topic.log
+            if log is not None and served.claim.is_over:
+                log.interrupt(_moved(name))
+            served.topic.answer_held()
         self._wakeup.set()
 
     def _reconcile(self) -> None:
         wanted = self._wanted()
         for name, served in list(self._served.items()):
-            if wanted.get(name) != served.epoch or self._is_stuck(served):
+            if wanted.get(name) != served.epoch or served.claim.is_over or self._is_stuck(served):
                 self._begin(name, self._let_go(name, served))
         if self._stopping or not self._membership.is_certain:
             return
@@ -208,17 +206,14 @@ class Ownership(Placement):
     def _is_stuck(self, served: _Served) -> bool:
         """Tell whether a topic takes nothing more although the journal works.
 
-        Something was in doubt when this broker was not sure of its place, or when mirrors refused
-        it. It may be sure again by now; the topic is not until it has been opened anew.
+        Something was in doubt when mirrors refused it. They may take more by now; the topic does
+        not until it has been opened anew.
         """
         log = served.topic.log
         failed = log is not None and log.failure is not None
         return failed and self._topics.storage.failure is None
 
     def _wanted(self) -> dict[str, int]:
-        # What is served in doubt acknowledges nothing, and can go on at once if all is well.
-        if not self._membership.may_be_renewed:
-            return {}
         found = {}
         for entry in self._store.list(keys.assignments(self._me)):
             topic = keys.assigned_topic(self._me, entry.key)
@@ -269,20 +264,21 @@ class Ownership(Placement):
         if record.deleting:
             await self._topics.delete_stored(name, record)
             return
+        claim = self._membership.claim()
         if not await self._opening.prepare(name, record, epoch):
             return
-        topic = self._topics.build(name, record, epoch)
+        topic = self._topics.build(name, record, epoch, claim)
         try:
             replicated = await self._opening.replicate(topic, epoch)
             entry = self._store.get(keys.assignment(self._me, name))
-            if entry is None or entry.revision != epoch or not self._membership.is_certain:
+            if entry is None or entry.revision != epoch or claim() is not None:
                 raise Unavailable(f"topic {name} has gone elsewhere while it was being opened")
         except BaseException:
             self._topics.storage.let_go(record.id, forget=False)
             raise
         self._registration.restore_topic(topic)
         self._topics.admit(topic)
-        self._served[name] = _Served(topic, epoch, replicated)
+        self._served[name] = _Served(topic, epoch, claim, replicated)
         self._count("assign")
         _log.info("topic opened", topic=name, epoch=epoch)
 
@@ -292,7 +288,7 @@ class Ownership(Placement):
             return
         replicated = await self._opening.begin_copies(served.topic, served.epoch)
         if replicated is not None:
-            self._served[name] = _Served(served.topic, served.epoch, replicated)
+            self._served[name] = structs.replace(served, replicated=replicated)
 
     async def _let_go(self, name: str, served: _Served) -> None:
         """Stop serving what is not this broker's any more, or may not be."""

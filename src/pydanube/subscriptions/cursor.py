@@ -5,13 +5,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from pydanube.errors import DanubeError, Overloaded
+from pydanube.errors import DanubeError, Overloaded, Unavailable
 from pydanube.model.ids import Offset, SubscriptionId
 from pydanube.model.progress import Progress, ProgressChange
 from pydanube.model.ranges import RangeSet
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import call_soon
 from pydanube.storage.journal.progress import FoldedProgress
+from pydanube.storage.topic_log import Guard
 
 Done = Callable[[DanubeError | None], None]
 
@@ -53,13 +54,21 @@ class Cursor:
     """Gathers what is settled and counted, and journals it once per tick.
 
     `when_durable` answers after everything recorded before the call is durable, so that an ack
-    answered with OK is never forgotten. Once a record was lost, it answers with that for ever.
+    answered with OK is never forgotten. Once a record was lost, or the topic with it, it answers
+    with that for ever.
     """
 
-    def __init__(self, subscription: SubscriptionId, log: ProgressLog, clock: Clock) -> None:
+    def __init__(
+        self,
+        subscription: SubscriptionId,
+        log: ProgressLog,
+        clock: Clock,
+        guard: Guard | None = None,
+    ) -> None:
         self._subscription = subscription
         self._log = log
         self._clock = clock
+        self._guard = guard
         self._settled = RangeSet()
         self._attempts: list[tuple[int, int, int]] = []
         self._position: Offset | None = None
@@ -68,7 +77,10 @@ class Cursor:
         self._scheduled = False
         self._unsynced = 0
         self._after_sync: list[Done] = []
+        self._over: list[Done] = []
+        """Whoever has nothing to wait for but the guard."""
         self._failure: DanubeError | None = None
+        self._closed = False
 
     def settle(self, start: int, end: int) -> None:
         """Record that these messages are done."""
@@ -95,7 +107,27 @@ class Cursor:
         elif self._unsynced:
             self._after_sync.append(done)
         else:
+            self._over.append(done)
+            self.answer()
+
+    def answer(self) -> None:
+        """Answer whom nothing keeps waiting; to be called when the guard has decided."""
+        if not self._over:
+            return
+        verdict = self._guard() if self._failure is None and self._guard is not None else None
+        if verdict == "wait" and self._closed:
+            verdict = Unavailable("the topic was let go before it was certain that it may stay")
+        if verdict == "wait":
+            return
+        self._failure = self._failure or verdict
+        over, self._over = self._over, []
+        for done in over:
             done(self._failure)
+
+    def close(self) -> None:
+        """Keep nobody waiting for the guard from now on."""
+        self._closed = True
+        self.answer()
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -126,12 +158,11 @@ class Cursor:
             self._offer_again(record)
             return
         self._failure = self._failure or error
-        for done in record.waiting:
-            done(self._failure)
+        self._over += record.waiting
         if not self._unsynced:
-            after, self._after_sync = self._after_sync, []
-            for done in after:
-                done(self._failure)
+            self._over += self._after_sync
+            self._after_sync = []
+        self.answer()
 
     def _offer_again(self, record: _Record) -> None:
         """Gather what was not taken behind nothing and before all that came since."""

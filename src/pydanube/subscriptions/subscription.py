@@ -163,6 +163,8 @@ class Subscription:
                     self._return_unsent(consumer)
                     self._feed(ConsumerLeft(consumer.id))
         self._closed = True
+        if self._context.cursor is not None:
+            self._context.cursor.close()
         if self._timer is not None:
             self._timer.cancel()
         for consumer in self._consumers.values():
@@ -290,6 +292,11 @@ class Subscription:
             done(None)
         else:
             self._context.cursor.when_durable(done)
+
+    def answer_held(self) -> None:
+        """Answer what waited until it was certain whose topic this is."""
+        if self._context.cursor is not None:
+            self._context.cursor.answer()
 
     def advance(self, end: Offset, done: Done) -> None:
         """Settle all messages below `end`, delivered or not; `done` follows once it is durable."""

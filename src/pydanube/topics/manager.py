@@ -89,11 +89,9 @@ class TopicManager:
         dead_letters: DeadLetterSink,
         observe: Callable[[str], TopicObserver],
         inspection: InspectionContext,
-        guard: Guard | None = None,
     ) -> None:
         self.placement: Placement | None = None
         """Where topics are, in a cluster; set before anything is served."""
-        self._guard = guard
         self.catalog = catalog
         self.storage = storage
         self.settings = settings
@@ -128,8 +126,10 @@ class TopicManager:
         """Serve a topic from now on."""
         return self.admit(self.build(name, record))
 
-    def build(self, name: str, record: TopicRecord, epoch: int = 0) -> Topic:
-        """Return a topic that nobody finds yet, under the epoch of its ownership in a cluster."""
+    def build(
+        self, name: str, record: TopicRecord, epoch: int = 0, guard: Guard | None = None
+    ) -> Topic:
+        """Return a topic that nobody finds yet; in a cluster, with what its ownership rests on."""
         context = TopicContext(
             clock=self._clock,
             tasks=self._tasks,
@@ -139,7 +139,7 @@ class TopicManager:
             observer=self._observe(name),
             inspection=self._inspection,
             epoch=epoch,
-            guard=self._guard,
+            guard=guard,
         )
         policies = self.catalog.topic_policies(name, namespace_of(name))
         return Topic(name, record, policies, context)

@@ -239,6 +239,13 @@ class Topic:
             return Unavailable(f"this broker may have lost topic {self.name}; look it up again")
         return found
 
+    def answer_held(self) -> None:
+        """Answer what waited until it was certain whose topic this is."""
+        if self.log is not None:
+            self.log.settle()
+        for subscription in self.subscriptions.values():
+            subscription.answer_held()
+
     def _wait_for_turn(
         self, count: int, answer: Published | BatchPublished, take: Callable[[], None]
     ) -> None:
@@ -421,7 +428,7 @@ class Topic:
         context = self._context
         cursor = None
         if self.log is not None:
-            cursor = Cursor(subscription_id, context.storage, context.clock)
+            cursor = Cursor(subscription_id, context.storage, context.clock, context.guard)
         else:
             progress = Progress(Offset(self._next_offered))
         observer = context.observer.subscription(name)

@@ -1,6 +1,7 @@
 """A cursor's promise: an ack is answered after what it settled is durable, and not before."""
 
 import asyncio
+from typing import Literal
 
 from pydanube.errors import DanubeError, Overloaded, Unavailable
 from pydanube.model.ids import Offset, SubscriptionId
@@ -8,6 +9,7 @@ from pydanube.model.progress import Progress, ProgressChange
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.clock import SimulatedClock
 from pydanube.runtime.simulation.loop import run_simulated
+from pydanube.storage.topic_log import Guard
 from pydanube.subscriptions.cursor import Cursor, Done
 
 
@@ -31,8 +33,8 @@ class Log:
         self.answers.append(done)
 
 
-def cursor_over(log: Log) -> Cursor:
-    return Cursor(SubscriptionId(1), log, SimulatedClock())
+def cursor_over(log: Log, guard: Guard | None = None) -> Cursor:
+    return Cursor(SubscriptionId(1), log, SimulatedClock(), guard)
 
 
 def test_what_one_tick_settles_is_one_change() -> None:
@@ -93,6 +95,59 @@ def test_a_failed_journal_is_told_to_whoever_waits() -> None:
         assert answers == [failure]
         cursor.when_durable(answers.append)  # The ack is repeated; nothing is left to record.
         assert answers == [failure, failure]
+
+    run_simulated(main, 1)
+
+
+class Doubt:
+    """What is known of whose topic it is, and a cursor with one ack that is in the journal."""
+
+    def __init__(self, verdict: DanubeError | Literal["wait"] | None) -> None:
+        self.verdict = verdict
+        self.log = Log()
+        self.cursor = cursor_over(self.log, lambda: self.verdict)
+        self.answers: list[DanubeError | None] = []
+
+    async def ack(self) -> None:
+        self.cursor.settle(0, 1)
+        self.cursor.when_durable(self.answers.append)
+        await asyncio.sleep(0)
+        self.log.answers[0](None)
+
+
+def test_an_ack_waits_until_it_is_certain_whose_topic_it_is() -> None:
+    async def main(_: Randomness) -> None:
+        doubt = Doubt("wait")
+        await doubt.ack()
+        doubt.cursor.when_durable(doubt.answers.append)
+        doubt.cursor.answer()
+        assert doubt.answers == []
+        doubt.verdict = None
+        doubt.cursor.answer()
+        assert doubt.answers == [None, None]
+
+    run_simulated(main, 1)
+
+
+def test_an_ack_of_a_topic_that_was_lost_is_refused() -> None:
+    async def main(_: Randomness) -> None:
+        lost = Unavailable("cut off")
+        doubt = Doubt(lost)
+        await doubt.ack()
+        assert doubt.answers == [lost]
+        doubt.verdict = None
+        doubt.cursor.when_durable(doubt.answers.append)
+        assert doubt.answers == [lost, lost], "the next owner may not know of it"
+
+    run_simulated(main, 1)
+
+
+def test_nobody_waits_for_a_cursor_that_is_closed() -> None:
+    async def main(_: Randomness) -> None:
+        doubt = Doubt("wait")
+        await doubt.ack()
+        doubt.cursor.close()
+        assert isinstance(doubt.answers[0], Unavailable)
 
     run_simulated(main, 1)
 
