@@ -20,10 +20,12 @@ def free_ports(count: int) -> list[int]:
     """Ports nobody uses now, below the range that outgoing connections draw from.
 
     From that range a client that tries to reach a killed broker could be given the broker's port.
+    Not by `random` itself: property tests seed it, in all processes that run tests alike.
     """
     found: list[int] = []
+    chance = random.SystemRandom()
     while len(found) < count:
-        port = random.randrange(10_000, 32_000)
+        port = chance.randrange(10_000, 32_000)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
