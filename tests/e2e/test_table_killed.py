@@ -19,7 +19,7 @@ from pydanube.tables.settings import TableSetting
 from pydanube.testing.broker import Broker
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
-from tests.support.killed_exporter import STEPS
+from tests.support.killed_exporter import BARE_STEPS, STEPS
 from tests.support.raw_client import RawClient
 from tests.support.spark_topics import Topics, create_partitions
 
@@ -88,7 +88,8 @@ class Scene:
 @pytest.fixture
 def lake(tmp_path: Path) -> dict[str, CatalogSetting]:
     properties = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/lake"}
-    return {"lake": CatalogSetting(type="sql", properties=properties)}
+    bare = CatalogSetting(type="none", properties={"warehouse": f"{tmp_path}/bare"})
+    return {"lake": CatalogSetting(type="sql", properties=properties), "bare": bare}
 
 
 @pytest.fixture
@@ -117,7 +118,8 @@ def exporters(
 def settings(kind: str, root: Path) -> TableSetting:
     if kind == "delta":
         return TableSetting(format="delta", table=f"{root}/orders")
-    return TableSetting(format="iceberg", table="default.orders", catalog="lake")
+    catalog = "lake" if kind == "iceberg" else "bare"
+    return TableSetting(format="iceberg", table="default.orders", catalog=catalog)
 
 
 def rows_of(
@@ -129,6 +131,11 @@ def rows_of(
 
         found: list[dict[str, Any]] = DeltaTable(f"{root}/{name}").to_pyarrow_table().to_pylist()
         return found
+    if kind == "bare iceberg":
+        from pyiceberg.table import StaticTable
+
+        by_path = StaticTable.from_metadata(f"{root}/bare/default/{name}")
+        return by_path.scan().to_arrow().to_pylist()
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("lake", type="sql", **lake["lake"].properties)
@@ -150,7 +157,7 @@ def check_exact(scene: Scene, rows: list[dict[str, Any]], dead: list[dict[str, A
 
 @pytest.mark.e2e
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "bare iceberg"])
 def test_exporters_killed_at_every_step_neither_lose_nor_repeat_a_message(
     kind: str,
     broker: Broker,
@@ -159,11 +166,12 @@ def test_exporters_killed_at_every_step_neither_lose_nor_repeat_a_message(
     lake: dict[str, CatalogSetting],
     tmp_path: Path,
 ) -> None:
-    scene = Scene(broker, f"/default/killed-{kind}", f"killed-{kind}")
+    name = f"killed-{kind.replace(' ', '-')}"
+    scene = Scene(broker, f"/default/{name}", name)
     scene.register(FIRST)
     tables.enable(scene.topic, settings(kind, tmp_path))
     number = 0
-    for step in STEPS:
+    for step in (*STEPS, *(BARE_STEPS if kind == "bare iceberg" else ())):
         # The first kill comes before anything is in the table: offset 0 is at stake.
         scene.publish(b'{"number": %d}' % number, b"poison", b'{"number": %d}' % (number + 1))
         number += 2

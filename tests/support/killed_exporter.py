@@ -8,6 +8,7 @@ a step, and how many. A line on standard output tells how each ended: "killed" o
     before write, after write, before commit, after commit      of the rows
     after dead letters                                          those are committed, the rows not
     before progress                                             rows are committed, the cursor not
+    before version, before hint                                 of a table without a catalogue
 
 Exporters are forks of this process, which starts no threads, so that starting one costs little.
 """
@@ -23,7 +24,8 @@ import msgspec
 import pyiceberg.catalog.sql
 import pyiceberg.io.pyarrow  # noqa: F401  Here, so that forks need not.
 
-from pydanube.tables import delta, iceberg, service
+from pydanube.runtime import blocking
+from pydanube.tables import delta, iceberg, numbered_files, service
 from pydanube.tables.book import TableBook
 from pydanube.tables.catalogs import CatalogSetting
 from pydanube.tables.opening import surroundings_of
@@ -37,6 +39,7 @@ STEPS = (
     "after commit",
     "before progress",
 )
+BARE_STEPS = ("before version", "before hint")
 
 
 def die() -> None:
@@ -67,6 +70,10 @@ def plant(step: str) -> None:
             return done
 
         kind.write, kind.commit = watched_write, watched_commit  # type: ignore[method-assign]
+    if step == "before version":
+        blocking.os.link = lambda *_: die()  # type: ignore[assignment]
+    if step == "before hint":
+        numbered_files.DirectoryFiles.replace = lambda *_: die()  # type: ignore[method-assign]
     if step == "before progress":
         service.Cursors.advance = lambda self, positions: die()  # type: ignore[method-assign]
 

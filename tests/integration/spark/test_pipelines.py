@@ -67,6 +67,12 @@ ICE = (
 )
 
 
+BARE = (
+    "{name: bare, from: valid, format: iceberg, table: lake.numbers, catalog: {type: none, "
+    "warehouse: 'ROOT/bare'}}"
+)
+
+
 DATABASE = "{name: database, from: valid, format: sql, url: 'sqlite:///ROOT/shop.db', table: n}"
 
 
@@ -329,10 +335,10 @@ class TestBoundaries:
     def test_one_message_and_batches_that_end_with_segments_are_in_tables_once(
         self, spark, topics, topic, text, tmp_path
     ):
-        file = written(text, f"{LAKE}\n  - {ICE}\n  - {DATABASE}", tmp_path)
+        file = written(text, f"{LAKE}\n  - {ICE}\n  - {BARE}\n  - {DATABASE}", tmp_path)
         topics.publish(topic, range(1))
         run(spark, file)
-        for flow in ("lake", "ice", "database"):
+        for flow in ("lake", "ice", "bare", "database"):
             check_exact(rows_of(file, flow), [0])
         topics.wait_sealed(topic)
         topics.publish(topic, range(1, 41))
@@ -341,7 +347,7 @@ class TestBoundaries:
         assert [end for _, end, _ in topics.segments(topic)][:2] == [1, 41]
         # The first batch from here ends with the second segment, the next one behind its start.
         run(spark, file.replace("maxRowsPerTrigger: 400", "maxRowsPerTrigger: 40"))
-        for flow in ("lake", "ice", "database"):
+        for flow in ("lake", "ice", "bare", "database"):
             check_exact(rows_of(file, flow), [n for n in range(60) if not is_dead(n)])
 
 

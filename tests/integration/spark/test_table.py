@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import pydanube
 from pydanube.spark import table
 from pydanube.tables.catalogs import CatalogSetting
@@ -14,15 +16,18 @@ from pydanube.testing.broker import Broker
 from tests.support.spark_topics import Topics
 
 
-def lake(root: Path) -> dict[str, CatalogSetting]:
+def lake(kind: str, root: Path) -> dict[str, CatalogSetting]:
+    if kind == "none":
+        return {"lake": CatalogSetting(type="none", properties={"warehouse": f"{root}/bare"})}
     properties = {"uri": f"sqlite:///{root}/c.db", "warehouse": f"file://{root}/warehouse"}
     return {"lake": CatalogSetting(type="sql", properties=properties)}
 
 
+@pytest.mark.parametrize("kind", ["sql", "none"])
 def test_a_table_and_its_tail_are_every_message_once(
-    broker: Broker, topics: Topics, topic: str, spark: Any, tmp_path: Path
+    broker: Broker, topics: Topics, topic: str, spark: Any, tmp_path: Path, kind: str
 ) -> None:
-    catalogs = lake(tmp_path)
+    catalogs = lake(kind, tmp_path)
     topics.publish(topic, range(20))
     with open_tables_of(broker.url, catalogs) as tables:
         tables.enable(topic, TableSetting(format="iceberg", table="default.t", catalog="lake"))

@@ -142,6 +142,16 @@ def test_two_dollars_are_one():
         ),
         (
             'format: delta, path: "${lake}/orders"}',
+            "format: iceberg, table: shop.orders, catalog: {type: none}}",
+            "22: sinks[0].catalog: of type none needs warehouse",
+        ),
+        (
+            'format: delta, path: "${lake}/orders"}',
+            "format: iceberg, table: a.b.c, catalog: {type: none, warehouse: /data}}",
+            "22: sinks[0].table: of a catalog of type none is namespace.name",
+        ),
+        (
+            'format: delta, path: "${lake}/orders"}',
             "format: iceberg, table: shop.orders}",
             "22: sinks[0].catalog: type is one of rest, sql",
         ),

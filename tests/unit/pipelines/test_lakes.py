@@ -32,9 +32,14 @@ def iceberg(root: Path) -> IcebergLake:
     return IcebergLake(properties, "shop.orders")
 
 
+def bare(root: Path) -> IcebergLake:
+    return IcebergLake({"type": "none", "warehouse": str(root)}, "shop.orders")
+
+
 LAKES: dict[str, Callable[[Path], Lake]] = {
     "delta": lambda root: DeltaLake(str(root / "orders")),
     "iceberg": iceberg,
+    "bare iceberg": bare,
     "sql": lambda root: SqlTable(f"sqlite:///{root}/shop.db", "orders"),
 }
 
@@ -181,8 +186,12 @@ class TestColumns:
 
 
 class TestRaces:
-    def test_a_commit_that_lost_its_race_is_made_again_once(self, tmp_path, monkeypatch):
-        table, other = iceberg(tmp_path), iceberg(tmp_path)
+    @pytest.fixture(params=[iceberg, bare])
+    def made(self, request) -> Callable[[Path], IcebergLake]:
+        return request.param
+
+    def test_a_commit_that_lost_its_race_is_made_again_once(self, made, tmp_path, monkeypatch):
+        table, other = made(tmp_path), made(tmp_path)
         table.write(rows(1), batch(0))
         happens, losses = iceberg_tables.happens, [2, 1]
 
@@ -200,8 +209,8 @@ class TestRaces:
         assert held(table) == [1, 2, 11, 12]
         assert table.last_batch("p/lake").number == 1
 
-    def test_a_batch_without_rows_is_outrun_like_any_other(self, tmp_path, monkeypatch):
-        table, other = iceberg(tmp_path), iceberg(tmp_path)
+    def test_a_batch_without_rows_is_outrun_like_any_other(self, made, tmp_path, monkeypatch):
+        table, other = made(tmp_path), made(tmp_path)
         table.write(rows(1), batch(0))
         happens, outcomes = iceberg_tables.happens, []
 
@@ -219,8 +228,8 @@ class TestRaces:
         assert held(table) == [1, 2]
 
     @pytest.mark.parametrize("happened", [True, False])
-    def test_a_commit_whose_answer_is_lost_is_looked_for(self, tmp_path, monkeypatch, happened):
-        table = iceberg(tmp_path)
+    def test_a_commit_whose_answer_is_lost_is_looked_for(self, made, tmp_path, monkeypatch, happened):
+        table = made(tmp_path)
         table.write(rows(1), batch(0))
         happens, lost = iceberg_tables.happens, [True]
 
@@ -339,7 +348,7 @@ class TestDatabases:
 
 
 class TestParts:
-    @pytest.fixture(params=["delta", "iceberg"])
+    @pytest.fixture(params=["delta", "iceberg", "bare iceberg"])
     def lake(self, request, tmp_path) -> Lake:
         return LAKES[request.param](tmp_path)
 
