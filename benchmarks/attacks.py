@@ -1,11 +1,14 @@
 """What others feel while somebody breaks a limit of the HTTP/2 engine.
 
 python -m benchmarks.attacks [--only NAME …] [--rounds 3] [--seconds 2] [--rate 10]
+    [--cores shared|divided] [--control]
 
 A broker, a stock client that publishes at a steady rate, and an attacker, each in a process of its
 own. Rounds with and without the attacker take turns; the attack starts anew so many times a second,
-on new connections. The broker has a core to itself; client and attacker stand for other machines
-and share another one.
+on new connections. The processes share the machine's cores; `divided`, the broker has one to
+itself, and client and attacker, which stand for other machines, another one. With `--control` each
+attack is made on a second broker as well, which the client has nothing to do with: what it feels of
+that is no doing of its own broker.
 """
 
 import argparse
@@ -16,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,21 +34,29 @@ CALLS_PER_SECOND = 500
 IMPATIENT = [sys.executable, "-m", "benchmarks.impatient_broker"]
 LEAD_SECONDS = 0.2
 """So long the attack goes on before and after what is timed."""
-BROKER_CORE, CLIENT_CORE = 0, 1
-"""Where processes share cores, what one does delays the others whatever the broker does: an attack
-on a second broker was felt as much."""
 
 
-def keep_on(core: int, pid: int) -> None:
+class Cores(NamedTuple):
+    """Where the processes run; nowhere in particular unless they are divided."""
+
+    broker: int | None = None
+    others: int | None = None
+
+
+SHARED, DIVIDED = Cores(), Cores(broker=0, others=1)
+
+
+def keep_on(core: int | None, pid: int) -> None:
     """Give all threads of a process one core."""
-    for thread in psutil.Process(pid).threads():
-        os.sched_setaffinity(thread.id, {core})
+    if core is not None:
+        for thread in psutil.Process(pid).threads():
+            os.sched_setaffinity(thread.id, {core})
 
 
 class Process:
     """A program of this folder that is told by its input when to go."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, core: int | None, module: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"benchmarks.{module}", *arguments],
             stdin=subprocess.PIPE,
@@ -53,7 +64,7 @@ class Process:
             text=True,
         )
         assert self.answer_line() == "ready"
-        keep_on(CLIENT_CORE, self._process.pid)
+        keep_on(core, self._process.pid)
 
     def tell(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -83,15 +94,20 @@ class Rounds(NamedTuple):
 
 
 class Scene:
-    """A broker and its honest client."""
+    """A broker and its honest client, and whom else to attack."""
 
-    def __init__(self, broker: BrokerProcess, seconds: float, rate: float) -> None:
+    def __init__(
+        self, broker: BrokerProcess, other: BrokerProcess | None, seconds: float, cores: Cores
+    ) -> None:
         self._broker = broker
+        self._other = other
         self._seconds = seconds
-        self._rate = rate
-        keep_on(BROKER_CORE, broker.pid)
+        self._cores = cores
+        keep_on(cores.broker, broker.pid)
+        if other is not None:
+            keep_on(cores.broker, other.pid)
         target = f"127.0.0.1:{broker.client_port}"
-        self._client = Process("steady_client", target, str(CALLS_PER_SECOND))
+        self._client = Process(cores.others, "steady_client", target, str(CALLS_PER_SECOND))
 
     def close(self) -> None:
         self._client.end()
@@ -100,41 +116,51 @@ class Scene:
         self._client.tell(str(self._seconds))
         return self._client.answer()
 
-    def play(self, name: str, rounds: int) -> Rounds:
-        found = Rounds([], [], [], [])
-        process = psutil.Process(self._broker.pid)
-        arguments = {"seconds": self._seconds + 2 * LEAD_SECONDS, "rate": self._rate}
+    def play(self, name: str, rounds: int, rate: float) -> dict[str, Rounds]:
+        """Measure an attack, on the client's broker and on the other one, if there is one."""
+        victims = {name: self._broker}
+        if self._other is not None:
+            victims[f"{name}, on another broker"] = self._other
+        found = {title: Rounds([], [], [], []) for title in victims}
         for _ in range(rounds):
-            attacker = Process(
-                "attacker", name, str(self._broker.client_port), json.dumps(arguments)
-            )
-            try:
-                found.quiet.append(self._measure())
-                before = process.cpu_times()
-                attacker.tell("go")
-                found.attacked.append(self._measure())
-                found.attackers.append(attacker.answer())
-                after = process.cpu_times()
-                spent = after.user + after.system - before.user - before.system
-                found.broker_cpu.append(spent / arguments["seconds"])
-            finally:
-                attacker.end()
+            for title, victim in victims.items():
+                self._play_once(name, victim, rate, found[title])
         return found
+
+    def _play_once(self, name: str, victim: BrokerProcess, rate: float, found: Rounds) -> None:
+        arguments = {"seconds": self._seconds + 2 * LEAD_SECONDS, "rate": rate}
+        attacker = Process(
+            self._cores.others, "attacker", name, str(victim.client_port), json.dumps(arguments)
+        )
+        process = psutil.Process(victim.pid)
+        try:
+            found.quiet.append(self._measure())
+            before = process.cpu_times()
+            attacker.tell("go")
+            found.attacked.append(self._measure())
+            found.attackers.append(attacker.answer())
+            after = process.cpu_times()
+            spent = after.user + after.system - before.user - before.system
+            found.broker_cpu.append(spent / arguments["seconds"])
+        finally:
+            attacker.end()
 
 
 @contextmanager
-def scene(impatient: bool, seconds: float, rate: float) -> Iterator[Scene]:
-    with tempfile.TemporaryDirectory() as folder:
-        command = IMPATIENT if impatient else None
-        with BrokerProcess(Path(folder) / "data", command=command) as broker:
-            played = Scene(broker, seconds, rate)
-            try:
-                yield played
-            finally:
-                played.close()
+def scene(impatient: bool, control: bool, seconds: float, cores: Cores) -> Iterator[Scene]:
+    command = IMPATIENT if impatient else None
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        broker = stack.enter_context(BrokerProcess(folder / "data", command=command))
+        other = None
+        if control:
+            other = stack.enter_context(BrokerProcess(folder / "other", command=command))
+        played = Scene(broker, other, seconds, cores)
+        stack.callback(played.close)
+        yield played
 
 
-def show(name: str, rounds: Rounds) -> None:
+def show(title: str, name: str, rounds: Rounds) -> None:
     def median(measured: list[dict[str, float]], key: str) -> float:
         return statistics.median(each[key] for each in measured)
 
@@ -143,7 +169,7 @@ def show(name: str, rounds: Rounds) -> None:
     connections = sum(each["connections"] for each in rounds.attackers)
     cut_off = sum(each["cut_off"] for each in rounds.attackers)
     print(
-        f"| {name} | {limit} "
+        f"| {title} | {limit} "
         f"| {median(rounds.quiet, 'p50_ms'):.2f} / {quiet:.2f} "
         f"| {median(rounds.attacked, 'p50_ms'):.2f} / {attacked:.2f} | {attacked / quiet:.1f} "
         f"| {connections:,.0f} | {cut_off:,.0f} | {statistics.median(rounds.broker_cpu):.0%} |",
@@ -164,21 +190,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rate", type=float, default=10.0)
+    parser.add_argument("--cores", choices=["shared", "divided"], default="shared")
+    parser.add_argument("--control", action="store_true")
     arguments = parser.parse_args()
     print(
         f"{arguments.rounds} interleaved rounds of {arguments.seconds:g} s, medians; "
-        f"{CALLS_PER_SECOND} calls/s; {arguments.rate:g} attacks/s; {describe_machine()}\n"
+        f"{CALLS_PER_SECOND} calls/s; {arguments.rate:g} attacks/s; cores {arguments.cores}; "
+        f"{describe_machine()}\n"
     )
     print(
         "| attack | limit | quiet p50 / p99 ms | attacked p50 / p99 ms | p99 ratio "
         "| connections | cut off | broker CPU |\n|---|---|---|---|---|---|---|---|"
     )
+    cores = DIVIDED if arguments.cores == "divided" else SHARED
     for impatient in (False, True):
         chosen = [name for name in arguments.only if needs_impatience(name) == impatient]
         if chosen:
-            with scene(impatient, arguments.seconds, arguments.rate) as played:
+            with scene(impatient, arguments.control, arguments.seconds, cores) as played:
                 for name in chosen:
-                    show(name, played.play(name, arguments.rounds))
+                    for title, rounds in played.play(
+                        name, arguments.rounds, arguments.rate
+                    ).items():
+                        show(title, name, rounds)
 
 
 if __name__ == "__main__":

@@ -360,6 +360,10 @@ class Attacker:
         payload = await self._reader.readexactly(int.from_bytes(head[:3]))
         return Frame(head[3], head[4], int.from_bytes(head[5:]), payload)
 
+    def read_on(self) -> None:
+        """Begin to read after all."""
+        self._writer.transport.resume_reading()
+
     async def ended(self) -> None:
         """Read until the server has closed."""
         try:

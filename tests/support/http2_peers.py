@@ -89,6 +89,7 @@ class Recording:
         self.arrived = []
         self.gone = []
         self.drained = []
+        self.relieved = 0
         self.wakes = 0
         self.now_ms = 1_000
         self.codec = ServerCodec(
@@ -108,6 +109,9 @@ class Recording:
 
     def stream_drained(self, stream):
         self.drained.append(stream.id)
+
+    def replies_read(self):
+        self.relieved += 1
 
     def output_ready(self):
         self.wakes += 1

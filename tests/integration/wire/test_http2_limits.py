@@ -10,8 +10,10 @@ from pydanube.wire.calls import HandlerTable
 from pydanube.wire.http2.channel import Http2Channel
 from pydanube.wire.http2.engine import Http2Engine
 from pydanube.wire.http2.errors import ErrorCode
-from pydanube.wire.http2.frames import SETTINGS, window_update_frame
-from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.frames import END_STREAM, HEADERS, SETTINGS, window_update_frame
+from pydanube.wire.http2.limits import MIB, Http2Limits
+from pydanube.wire.http2.server_codec import UNREAD_REPLIES
+from pydanube.wire.http2.settings import INITIAL_WINDOW_SIZE, settings_frame
 from tests.contract.engine_contract import within_patience
 from tests.support.http2_attacks import ATTACKS, CROWDS, Attacker, Target
 from tests.support.http2_peers import HELLO
@@ -19,6 +21,11 @@ from tests.support.http2_peers import HELLO
 LONG_REPLY_BYTES = 100_000
 TARGET = Target("/test/direct", "/test/large", b"", LONG_REPLY_BYTES)
 LISTENERS = [name for name, attack in ATTACKS.items() if attack.reads and name not in CROWDS]
+
+
+async def none_left(server):
+    while server.connection_count:
+        await asyncio.sleep(0.01)
 
 
 async def only_one_left(server):
@@ -80,6 +87,86 @@ async def test_who_reads_nothing_is_cut_off_and_others_are_served():
         assert attacker.is_cut_off
         await within_patience(only_one_left(server))
         assert server.connection_count == 1
+
+
+@asynccontextmanager
+async def counted_calls(**limits):
+    """Serve a method whose handler runs as a task, and keep account of the calls."""
+    began = []
+
+    async def answer(message, call):
+        began.append(call.path)
+        return bytes(LONG_REPLY_BYTES // 10)
+
+    table = HandlerTable()
+    table.add_unary("/test/large", answer)
+    server = await Http2Engine(limits=Http2Limits(**limits)).serve(table, "127.0.0.1", 0)
+    try:
+        yield server, began
+    finally:
+        await server.stop(0)
+
+
+async def test_calls_of_who_opens_no_window_wait_and_it_is_cut_off_for_that():
+    target = Target("/test/large", "/test/large", b"", LONG_REPLY_BYTES // 10)
+    async with counted_calls(outgoing_seconds_max=0.3) as (server, began):
+        attacker = await Attacker.connect(server.port, reads=True)
+        attacker.send(ATTACKS["opens no window"].opening(target))
+        assert await within_patience(attacker.farewell()) is ErrorCode.ENHANCE_YOUR_CALM
+        assert attacker.reason == "replies are not read"
+        attacker.close()
+        await within_patience(none_left(server))
+        asked = 2 * MIB // (LONG_REPLY_BYTES // 10)
+        assert UNREAD_REPLIES < len(began) < asked
+
+
+async def test_calls_of_who_opens_its_windows_late_are_all_answered():
+    target = Target("/test/large", "/test/large", b"", LONG_REPLY_BYTES // 10)
+    count = 200
+    async with counted_calls() as (server, began):
+        client = await Attacker.connect(server.port, reads=True)
+        calls = target.calls_for(count * LONG_REPLY_BYTES // 10)
+        client.send(HELLO, settings_frame({INITIAL_WINDOW_SIZE: 0}), calls)
+        while len(began) <= UNREAD_REPLIES:
+            await asyncio.sleep(0.01)
+        client.send(settings_frame({INITIAL_WINDOW_SIZE: 2**20}), window_update_frame(0, 2**30))
+        ended = 0
+        while ended < count:
+            found = await within_patience(client.next_frame())
+            ended += found.kind == HEADERS and found.flags & END_STREAM > 0
+        assert len(began) == count
+        client.close()
+
+
+async def test_who_reads_nothing_is_not_listened_to():
+    target = Target("/test/large", "/test/large", b"", LONG_REPLY_BYTES // 10)
+    async with counted_calls(outgoing_seconds_max=0.3) as (server, began):
+        attacker = await Attacker.connect(server.port, reads=False)
+        attacker.send(ATTACKS["reads nothing"].opening(target))
+        await within_patience(attacker.dropped())
+        attacker.close()
+        await within_patience(none_left(server))
+        asked = 8 * MIB // (LONG_REPLY_BYTES // 10)
+        assert 0 < len(began) < asked // 4
+
+
+async def test_who_reads_late_is_answered_all_the_same():
+    target = Target("/test/large", "/test/large", b"", LONG_REPLY_BYTES // 10)
+    count = 400
+    async with counted_calls() as (server, began):
+        client = await Attacker.connect(server.port, reads=False)
+        calls = target.calls_for(count * LONG_REPLY_BYTES // 10)
+        wide = settings_frame({INITIAL_WINDOW_SIZE: 2**20}) + window_update_frame(0, 2**30)
+        client.send(HELLO, wide, calls)
+        while len(began) < 10:
+            await asyncio.sleep(0.01)
+        client.read_on()
+        ended = 0
+        while ended < count:
+            found = await within_patience(client.next_frame())
+            ended += found.kind == HEADERS and found.flags & END_STREAM > 0
+        assert len(began) == count
+        client.close()
 
 
 async def test_connections_beyond_the_limit_are_turned_away():

@@ -1,6 +1,8 @@
 """The standard reflection service: what this server offers, for tools that ask."""
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Final
 
 from google.protobuf.descriptor import FileDescriptor
 
@@ -15,12 +17,18 @@ PATHS = (
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 )
 
+_ANSWERS_MAX: Final = 64
+_QUESTION_BYTES_MAX: Final = 256
+"""How many answers are kept, and for which questions: tools ask for the same few names."""
+
 
 class Reflection:
     """Describes the services of one port, from the descriptors its messages are made of."""
 
     def __init__(self, service_names: Collection[str]) -> None:
         self._service_names = sorted(service_names)
+        self._known: OrderedDict[bytes, bytes] = OrderedDict()
+        """Answers given before, by their questions, the one used last at the end."""
 
     def register(self, table: HandlerTable) -> None:
         """Serve both names of the method."""
@@ -34,8 +42,20 @@ class Reflection:
 
     async def _answers(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Sequence[bytes]]:
         async for data in requests:
-            request = decode(reflection.ServerReflectionRequest, data)
-            yield [self.answer(request).SerializeToString()]
+            yield [self._encoded_answer(data)]
+
+    def _encoded_answer(self, data: bytes) -> bytes:
+        known = self._known.get(data)
+        if known is not None:
+            self._known.move_to_end(data)
+            return known
+        request = decode(reflection.ServerReflectionRequest, data)
+        answer = self.answer(request).SerializeToString()
+        if len(data) <= _QUESTION_BYTES_MAX:
+            if len(self._known) >= _ANSWERS_MAX:
+                self._known.popitem(last=False)
+            self._known[data] = answer
+        return answer
 
     def answer(
         self, request: reflection.ServerReflectionRequest

@@ -73,6 +73,8 @@ class Incoming(Outgoing[AnyStream]):
         """The last step began so much that others should come next."""
         self.imposes = False
         """The last step was full of what costs us more than the peer: it should have a pause."""
+        self.stalls = False
+        """The last step began a call of a peer that does not read: the next one is of no use."""
         self._favours = 0
         self._preface = preface
         self._cut = CutFrame(HANDSHAKE_BYTES_MAX - len(PREFACE) - HEADER_BYTES)
@@ -118,7 +120,7 @@ class Incoming(Outgoing[AnyStream]):
     def _take_step(self, now_ms: int, step: Callable[[], None]) -> None:
         self._now_ms = now_ms
         self._receiving = True
-        self._step_is_over = self.gives_way = self.imposes = False
+        self._step_is_over = self.gives_way = self.imposes = self.stalls = False
         try:
             step()
         except ConnectionFault as fault:

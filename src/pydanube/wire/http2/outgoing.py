@@ -22,8 +22,9 @@ class Outgoing(Generic[AnyStream]):
     """Collects what must be written in `out`; the driver takes it from there.
 
     DATA of several streams takes turns, frame by frame. Bytes that have no window, or come while
-    the transport is full (`hold`), wait in their stream's queue and count in `queued_bytes`.
-    `output_ready` is called when `out` has got its first bytes outside of `receive`.
+    the transport is full (`hold`), wait in their stream's queue and count in `queued_bytes`, and
+    their streams in `queued_streams`. `output_ready` is called when `out` has got its first bytes
+    outside of `receive`.
     """
 
     def __init__(self, output_ready: Callable[[], None]) -> None:
@@ -32,6 +33,7 @@ class Outgoing(Generic[AnyStream]):
         self.streams: dict[int, AnyStream] = {}
         self.send_window = DEFAULT_WINDOW
         self.queued_bytes = 0
+        self.queued_streams = 0
         self.held = False
         self._at_once_bytes_max = -1
         """Up to here a reply goes out without a queue, the windows permitting."""
@@ -82,6 +84,7 @@ class Outgoing(Generic[AnyStream]):
             return
         if stream.queue is None:
             stream.queue = deque()
+            self.queued_streams += 1
         stream.queue.extend(pieces)
         added = sum(map(len, pieces))
         stream.queued_bytes += added
@@ -134,6 +137,7 @@ class Outgoing(Generic[AnyStream]):
         self._move(queue, length)
         if not queue:
             stream.queue = None
+            self.queued_streams -= 1
             if stream.ending is None:
                 self._drained(stream)
             else:
@@ -162,6 +166,7 @@ class Outgoing(Generic[AnyStream]):
         if stream.queue is not None:
             self._ready.pop(stream.id, None)
             self.queued_bytes -= stream.queued_bytes
+            self.queued_streams -= 1
             stream.queued_bytes = 0
             stream.queue = None
 
@@ -170,7 +175,7 @@ class Outgoing(Generic[AnyStream]):
         forgotten = list(self.streams.values())
         self.streams.clear()
         self._ready.clear()
-        self.queued_bytes = 0
+        self.queued_bytes = self.queued_streams = 0
         for stream in forgotten:
             if stream.queue is not None:
                 stream.queued_bytes = 0

@@ -22,10 +22,12 @@ from pydanube.wire.calls import (
 )
 from pydanube.wire.http2.deadlines import Deadlines
 from pydanube.wire.http2.limits import KIB, Http2Limits
+from pydanube.wire.http2.parked_calls import ParkedCalls
 from pydanube.wire.http2.server_codec import ServerCodec
 from pydanube.wire.http2.server_exchanges import ServerApplication
 from pydanube.wire.http2.server_heads import Peer
 from pydanube.wire.http2.server_replies import ServerStream
+from pydanube.wire.http2.turns import Turns
 
 UNEXPECTED: Final = "the broker failed to carry out the call; its log says why"
 
@@ -89,10 +91,11 @@ class ServerCalls(ServerApplication):
         peer: Peer,
         scope: TaskScope,
         clock: Clock,
+        turns: Turns,
         flush_soon: Callable[[], None],
     ) -> None:
         self.codec = ServerCodec(limits, table, peer, self, clock.monotonic_ms())
-        self._scope = scope
+        self._parked = ParkedCalls(self.codec, scope, turns)
         self._clock = clock
         self._flush_soon = flush_soon
         self._crowded_bytes = limits.outgoing_bytes_max // 2
@@ -114,11 +117,12 @@ class ServerCalls(ServerApplication):
         if head.direct is not None:
             self._call_directly(head.direct, stream, message)
         elif head.unary is not None:
-            self._scope.start(self._run_unary(head.unary, stream, message), head.call.path)
+            work = partial(self._run_unary, head.unary, stream, message)
+            self._parked.start(stream, len(message), work)
         else:
             assert head.stream is not None, "a request without a handler was refused before"
             answer = partial(head.stream, message, head.call)
-            self._scope.start(self._run_stream(answer, stream), head.call.path)
+            self._parked.start(stream, len(message), partial(self._run_stream, answer, stream))
         self._set_deadline(stream)
 
     @override
@@ -127,7 +131,7 @@ class ServerCalls(ServerApplication):
         assert head.exchange is not None, "an exchange has a handler"
         stream.inbox = inbox = Inbox(self.codec, stream)
         answer = partial(head.exchange, inbox, head.call)
-        self._scope.start(self._run_stream(answer, stream), head.call.path)
+        self._parked.start(stream, 0, partial(self._run_stream, answer, stream))
         self._set_deadline(stream)
 
     @override
@@ -238,6 +242,10 @@ class ServerCalls(ServerApplication):
             self._crowd.clear()
 
     @override
+    def replies_read(self) -> None:
+        self._parked.hurry()
+
+    @override
     def caller_gone(self, stream: ServerStream) -> None:
         if stream.work is not None:
             self._abandoned.append(stream.work)
@@ -272,6 +280,7 @@ class ServerCalls(ServerApplication):
     def close(self) -> None:
         """Cancel every call: the connection is gone."""
         self.codec.connection_lost()
+        self._parked.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

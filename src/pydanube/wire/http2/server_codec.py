@@ -19,7 +19,13 @@ from pydanube.wire.http2.server_replies import ServerStream
 SKIPPED_RANGES_MAX: Final = 16
 
 UNREAD_BYTES: Final = 64 * KIB
-"""Who leaves so much of our replies unread goes on call by call, with pauses."""
+UNREAD_REPLIES: Final = 16
+"""Who leaves more than so much of so many replies unread is served with pauses. A few streams that
+are not read at present are no reason: such are consumers who take their time."""
+CROWDED_CALLS: Final = 5
+"""How many more calls such a peer may begin at a time."""
+STALL_MS: Final = 20
+"""When it has left the transport full for so long, it may begin none."""
 UNFINISHED: Final = 512
 """Who begins so many requests and ends none goes on with pauses, too."""
 
@@ -42,9 +48,14 @@ class ServerCodec(Exchanges):
         super().__init__(limits, application, now_ms)
         self._opened_ms = now_ms
         self._slow_since_ms: int | None = None
+        self._parked_since_ms: int | None = None
+        self._held_since_ms: int | None = None
         self._last_stream_id = 0
         self._unfinished = 0
         """Requests that have begun since one came whole."""
+        self._crowded_calls = 0
+        self.parked = 0
+        """Calls that have not begun because replies are unread."""
         self._skipped: deque[range] = deque(maxlen=SKIPPED_RANGES_MAX)
         """Streams the peer left out; they count as closed, but using one is another fault."""
         self._blocks = HeaderBlocks(limits.header_list_bytes_max, head_builder(table, peer))
@@ -98,11 +109,27 @@ class ServerCodec(Exchanges):
     def _mind_others(self, head: ServerHead) -> None:
         """End the step where calls have begun that will cost more than they have so far."""
         too_many = self._unfinished > UNFINISHED and not self._unfinished % STEP_FAVOURS
-        if too_many or self.queued_bytes > UNREAD_BYTES:
+        if self.is_crowded:
+            self._crowded_calls += 1
+            if self.held and self._is_held_for_long():
+                self._step_is_over = self.gives_way = self.stalls = True
+            elif not self._crowded_calls % CROWDED_CALLS:
+                self._slow_down()
+        elif too_many:
             self._slow_down()
         elif head.direct is None:
             # Its handler is a task, whose time counts for no turn.
             self._step_is_over = self.gives_way = True
+
+    @property
+    def is_crowded(self) -> bool:
+        """Tell whether the peer lets replies pile up, its windows or the transport full."""
+        return self.queued_bytes > UNREAD_BYTES and self.queued_streams > UNREAD_REPLIES
+
+    def _is_held_for_long(self) -> bool:
+        if self._held_since_ms is None:
+            self._held_since_ms = self._now_ms
+        return self._now_ms - self._held_since_ms >= STALL_MS
 
     def _is_behind(self) -> bool:
         """Tell whether the peer leaves so much unread that it gets no new calls."""
@@ -233,7 +260,18 @@ class ServerCodec(Exchanges):
     @override
     def release(self) -> None:
         self._slow_since_ms = None
+        self._held_since_ms = None
+        self.stalls = False
         super().release()
+
+    @override
+    def _pump(self) -> None:
+        queued_bytes = self.queued_bytes
+        super()._pump()
+        if self.parked and self.queued_bytes < queued_bytes:
+            self._parked_since_ms = None
+            if not self.is_crowded:
+                self._application.replies_read()
 
     def tick(self, now_ms: int) -> None:
         """Find out who takes too long; about once a second."""
@@ -258,10 +296,18 @@ class ServerCodec(Exchanges):
             self.leave("nothing was asked for")
 
     def _check_reader(self) -> None:
-        """Give up on a peer that has left the transport, or too many replies, unread for long."""
-        if not self.held and not self._is_behind():
-            self._slow_since_ms = None
-        elif self._slow_since_ms is None:
-            self._slow_since_ms = self._now_ms
-        elif self._now_ms - self._slow_since_ms > self.limits.outgoing_seconds_max * 1000:
+        """Give up on a peer that has left replies unread for long: so that the transport is full,
+        or so many of them, or none was read while more calls wait for that.
+        """
+        self._slow_since_ms = self._since_ms(self._slow_since_ms, self.held or self._is_behind())
+        self._parked_since_ms = self._since_ms(self._parked_since_ms, self.parked > 0)
+
+    def _since_ms(self, since_ms: int | None, is_slow: bool) -> int | None:
+        """Return since when a peer has been slow to read; it must not be too long ago."""
+        if not is_slow:
+            return None
+        if since_ms is None:
+            return self._now_ms
+        if self._now_ms - since_ms > self.limits.outgoing_seconds_max * 1000:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "replies are not read")
+        return since_ms

@@ -24,7 +24,7 @@ from pydanube.wire.http2.transports import (
     speaks_http2,
     write_all,
 )
-from pydanube.wire.http2.turns import TURN_SECONDS, Busy, Turns
+from pydanube.wire.http2.turns import TURN_SECONDS, Busy, Pace, Turns
 
 FAREWELL_MS: Final = 1_000
 FAREWELL_BYTES: Final = 1024 * KIB
@@ -94,6 +94,8 @@ class ServerConnection(asyncio.Protocol, Busy):
         self._registry = registry
         self._turns = turns
         self._flush_is_due = False
+        self._is_stalled = False
+        """No more is read, and nothing done about what was, until the peer reads."""
         self._farewell_ms: int | None = None
         self._farewell_bytes = 0
         self.peer = ""
@@ -109,7 +111,13 @@ class ServerConnection(asyncio.Protocol, Busy):
             return
         peer = Peer(self.peer, certificate_names(self._transport))
         self._calls = ServerCalls(
-            self._limits, self._table, peer, self._scope, self._clock, self._flush_soon
+            self._limits,
+            self._table,
+            peer,
+            self._scope,
+            self._clock,
+            self._turns,
+            self._flush_soon,
         )
         self._codec = self._calls.codec
         configure(self._transport)
@@ -125,11 +133,17 @@ class ServerConnection(asyncio.Protocol, Busy):
         codec = self._codec
         waits = codec.unread
         codec.receive_step(data, self._clock.monotonic_ms())
-        if codec.unread and not waits and self._is_still_busy():
-            self._transport.pause_reading()
-            self._turns.wait(self)
+        if codec.stalls or (codec.unread and not waits):
+            self._go_on()
         if codec.out or codec.finished:
             self._flush()
+
+    def _go_on(self) -> None:
+        """Use up the present turn, and read no more if that was not enough."""
+        if self._is_still_busy():
+            self._transport.pause_reading()
+            if not self._is_stalled:
+                self._turns.wait(self)
 
     def _is_still_busy(self) -> bool:
         """Go on with what was read for one turn; True when there is more."""
@@ -137,12 +151,15 @@ class ServerConnection(asyncio.Protocol, Busy):
         end = clock.monotonic_seconds() + TURN_SECONDS
         while codec.unread and not codec.gives_way and clock.monotonic_seconds() < end:
             codec.next_step(clock.monotonic_ms())
-        return codec.unread
+        self._is_stalled = codec.stalls
+        return codec.unread or codec.stalls
 
     @property
     @override
-    def imposes(self) -> bool:
-        return self._codec.imposes
+    def pace(self) -> Pace:
+        if not self._codec.imposes:
+            return Pace.STEADY
+        return Pace.TRICKLING if self._codec.is_crowded else Pace.PAUSING
 
     @override
     def take_turn(self) -> bool:
@@ -154,7 +171,7 @@ class ServerConnection(asyncio.Protocol, Busy):
             self._transport.resume_reading()
         if self._codec.out or self._codec.finished:
             self._flush()
-        return is_busy
+        return is_busy and not self._is_stalled
 
     def _ignore(self, data: bytes) -> None:
         self._farewell_bytes += len(data)
@@ -168,9 +185,13 @@ class ServerConnection(asyncio.Protocol, Busy):
     @override
     def resume_writing(self) -> None:
         self._codec.release()
+        if self._is_stalled:
+            self._is_stalled = False
+            self._turns.wait(self)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
+        self._turns.forget(self)
         self._calls.close()
         self._registry.dismiss(self)
 

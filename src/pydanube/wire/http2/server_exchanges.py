@@ -34,6 +34,9 @@ class ServerApplication(Protocol):
     def stream_drained(self, stream: ServerStream) -> None:
         """Go on with a call whose messages have all been sent."""
 
+    def replies_read(self) -> None:
+        """Go on with calls that wait because replies were not read."""
+
     def output_ready(self) -> None:
         """Write `out` soon: something has come into it outside of `receive`."""
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from pydanube.wire.http2.limits import KIB
 
-TRANSPORT_BYTES_HIGH: Final = 256 * KIB
+TRANSPORT_BYTES_MAX: Final = 64 * KIB
+"""When more waits for the kernel, no more is given to the transport."""
 _JOINED_BYTES_MAX: Final = 64 * KIB
 """Up to here one copy is cheaper than handing the kernel many pieces."""
 _PIECE_BYTES_MIN: Final = 4 * KIB
@@ -27,7 +28,7 @@ _NAMES: Final = ("DNS", "URI")
 
 def configure(transport: asyncio.Transport) -> None:
     """Bound what waits to be sent. The socket has TCP_NODELAY from the event loop."""
-    transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
+    transport.set_write_buffer_limits(high=TRANSPORT_BYTES_MAX, low=TRANSPORT_BYTES_MAX)
     connection = transport.get_extra_info("socket")
     if connection is not None and connection.family in _TCP_FAMILIES and _NOTSENT_LOWAT is not None:
         connection.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT_BYTES_MAX)

@@ -12,6 +12,7 @@ DRIVERS = {
     "client_calls",
     "client_connection",
     "engine",
+    "parked_calls",
     "server",
     "server_calls",
     "server_connection",

@@ -8,11 +8,12 @@ from typing_extensions import override
 from pydanube.runtime.clock import SystemClock
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable
-from pydanube.wire.http2.frames import GOAWAY, PING, ping_frame, window_update_frame
+from pydanube.wire.http2.frames import DATA, GOAWAY, PING, ping_frame, window_update_frame
 from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.server_codec import STALL_MS
 from pydanube.wire.http2.server_connection import FAREWELL_BYTES, FAREWELL_MS, ServerConnection
 from pydanube.wire.http2.turns import TURN_SECONDS, Turns
-from tests.support.http2_peers import ECHO, HELLO, request, split_frames
+from tests.support.http2_peers import ECHO, HELLO, headers, request, split_frames
 
 FAULT = window_update_frame(0, 0)
 
@@ -192,6 +193,101 @@ async def test_a_connection_that_ends_before_its_turn_is_passed_over(connect, wa
     await all_turns_taken()
     assert (len(answered(transport)) == 500) == (way == "fault")
     assert transport.ended == (way != "lost")
+    connection.connection_lost(None)
+
+
+def answered_calls(transport):
+    frames = split_frames(b"".join(transport.writes))
+    return [found.stream_id for found in frames if found.kind == DATA]
+
+
+class HandClock(StandingClock):
+    """Milliseconds pass when the test says so."""
+
+    def __init__(self):
+        self.now = 1_000
+
+    @override
+    def monotonic_ms(self):
+        return self.now
+
+
+def calls(start, end, size=0):
+    return b"".join(request(2 * number + 1, bytes(size)) for number in range(start, end))
+
+
+def connect_unread(connect, transport, **more):
+    """Connect a client that has not read for a while, and has made 18 calls meanwhile."""
+    clock = HandClock()
+    connection = connect(transport, clock=clock, **more)
+    connection.data_received(HELLO + window_update_frame(0, 2**20))
+    connection.pause_writing()
+    connection.data_received(calls(0, 17, 4 * 1024))
+    connection.data_received(calls(17, 18))
+    clock.now += STALL_MS
+    return connection, clock
+
+
+@pytest.mark.parametrize("cut_at", [0, 9], ids=["whole", "cut"])
+async def test_who_calls_and_does_not_read_is_not_read_until_it_does(connect, cut_at):
+    transport = FakeTransport()
+    connection, _ = connect_unread(connect, transport)
+    connection.data_received(ping_frame(bytes(8), ack=False))
+    assert transport.reads
+    wire = calls(18, 60)
+    connection.data_received(wire[: len(wire) - cut_at])
+    await all_turns_taken()
+    assert not transport.reads
+    assert answered_calls(transport) == []
+    connection.resume_writing()
+    await all_turns_taken()
+    assert transport.reads
+    connection.data_received(wire[len(wire) - cut_at :])
+    assert sorted(answered_calls(transport)) == list(range(1, 2 * 60, 2))
+
+
+async def test_who_calls_one_by_one_and_does_not_read_is_not_read_either(connect):
+    transport = FakeTransport()
+    connection, _ = connect_unread(connect, transport)
+    connection.data_received(headers(99))
+    assert not transport.reads
+    connection.resume_writing()
+    await all_turns_taken()
+    assert transport.reads
+
+
+async def test_who_does_not_read_loses_its_turn(connect):
+    transport, asked = FakeTransport(), []
+
+    def answer(message, call, reply):
+        asked.append(call)
+        reply.send(message)
+
+    connection, clock = connect_unread(connect, transport, handler=answer)
+    clock.now -= STALL_MS
+    connection.data_received(calls(18, 60))
+    before = len(asked)
+    clock.now += STALL_MS
+    await all_turns_taken()
+    assert before < len(asked) <= before + 1
+    connection.resume_writing()
+    await all_turns_taken()
+    assert len(asked) == 60
+
+
+async def test_a_peer_that_is_not_read_any_more_is_given_up_in_time(connect):
+    transport = FakeTransport()
+    limits = Http2Limits(outgoing_seconds_max=5)
+    connection, clock = connect_unread(connect, transport, limits=limits)
+    connection.data_received(calls(18, 60))
+    assert not transport.reads
+    connection.tick(clock.now)
+    assert not transport.ended
+    clock.now += 5_100
+    connection.tick(clock.now)
+    assert transport.ended
+    connection.tick(clock.now + 5_000)
+    assert transport.aborted
     connection.connection_lost(None)
 
 
