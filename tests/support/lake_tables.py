@@ -37,7 +37,8 @@ MESSAGES = pa.schema(
     ]
 )
 
-FORMATS = ("delta", "iceberg")
+FORMATS = ("delta", "iceberg", "bare iceberg")
+"""Bare: in no catalogue."""
 BATCH_ROWS = 7
 
 
@@ -146,7 +147,7 @@ class Lake:
         shape: str = "",
     ) -> LakeTable:
         """Return a table through connections of its own, as another process would."""
-        if self.kind == "delta":
+        if self.is_delta:
             from pydanube.tables.delta import DeltaLakeTable
 
             path = str(self.root / name)
@@ -159,15 +160,24 @@ class Lake:
             self.catalog(), f"default.{name}", self.topic, partitioning=partitioning, shape=shape
         )
 
-    def catalog(self) -> Any:
-        from pyiceberg.catalog import load_catalog
+    @property
+    def is_delta(self) -> bool:
+        return self.kind == "delta"
 
-        return load_catalog(
-            "tests",
-            type="sql",
-            uri=f"sqlite:///{self.root}/catalog.db",
-            warehouse=f"file://{self.root}/warehouse",
-        )
+    def catalog(self) -> Any:
+        from pydanube.tables.catalogs import open_catalog
+
+        properties = {"type": "none", "warehouse": f"{self.root}/warehouse"}
+        if self.kind == "iceberg":
+            properties["type"] = "sql"
+            properties["uri"] = f"sqlite:///{self.root}/catalog.db"
+            properties["warehouse"] = f"file://{self.root}/warehouse"
+        return open_catalog("tests", properties)
+
+    def namespace(self) -> None:
+        """Make the namespace of tables that somebody else makes, where that takes doing."""
+        if self.kind == "iceberg":
+            self.catalog().create_namespace("default")
 
     def data_files(self) -> set[str]:
         """Return the files of data there are, in a commit or not."""

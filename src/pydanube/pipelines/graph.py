@@ -44,7 +44,7 @@ _INTERVAL = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*((?:{'|'.join(_UNITS_MS)})s?)\s*"
 _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _TABLE = re.compile(r"\w+(\.\w+)+")
 _DATABASE_TABLE = re.compile(r"(?:\w+\.)?\w+")
-_CATALOG_TYPES = ("rest", "sql", "glue", "hive", "dynamodb")
+_CATALOG_TYPES = ("rest", "sql", "glue", "hive", "dynamodb", "none")
 
 
 class Flow(Struct, frozen=True, kw_only=True):
@@ -306,6 +306,10 @@ def _iceberg_problems(
             f"type is one of {', '.join(_CATALOG_TYPES)}; write catalog: {{type: sql, uri: …, "
             "warehouse: …}",
         )
+    if kind == "none" and not catalog.get("warehouse"):
+        yield ("catalog",), "of type none needs warehouse: the directory or bucket of its tables"
+    if kind == "none" and table is not None and table.count(".") > 1:
+        yield ("table",), "of a catalog of type none is namespace.name, such as table: shop.orders"
 
 
 def _database_problems(sink: Sink) -> Iterator[tuple[Path, str]]:

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.expressions import AlwaysTrue
@@ -38,6 +38,7 @@ from pydanube.pipelines.lakes import (
     nullable,
 )
 from pydanube.runtime.randomness import SystemRandomness
+from pydanube.tables.catalogs import open_catalog
 from pydanube.tables.columns import Columns, single_arrays
 from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered
 from pydanube.tables.iceberg import (
@@ -241,7 +242,7 @@ class IcebergLake(FileLake):
 
     def _catalog(self) -> Catalog:
         if self._opened is None:
-            self._opened = load_catalog(self._catalog_name, **self._properties)
+            self._opened = open_catalog(self._catalog_name, self._properties)
         return self._opened
 
 

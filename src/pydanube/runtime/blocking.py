@@ -3,8 +3,13 @@
 import fcntl
 import os
 import socket
+import stat
+import threading
 import time
 from contextlib import suppress
+
+BESIDE = ".new"
+"""How names end under which files are written before they are put in place."""
 
 
 def pause(seconds: float) -> None:
@@ -39,13 +44,47 @@ def read_file(path: str) -> bytes:
 
 def replace_file(path: str, content: bytes) -> None:
     """Put a small file in place, whole and synced; directories above it are made."""
+    os.replace(_written_beside(path, content), path)
+
+
+def create_file(path: str, content: bytes) -> bool:
+    """Put a small file in place, whole and synced, unless there is one; tell whether it was put.
+
+    Of several who try at once, one does, also from machines that share the directory. It takes a
+    file system with hard links: OSError if there are none.
+    """
+    beside = _written_beside(path, content)
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.remove(beside)
+    directory = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return True
+
+
+def _written_beside(path: str, content: bytes) -> str:
+    """Write a file, whole and synced, under a name that no other thread or machine has."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    beside = f"{path}.{os.getpid()}.new"
+    beside = f"{path}.{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}{BESIDE}"
     with open(beside, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(beside, path)
+    return beside
+
+
+def is_file(path: str) -> bool:
+    """Tell whether there is a file of that name; OSError: nobody can tell."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def read_file_if_there(path: str) -> bytes | None:

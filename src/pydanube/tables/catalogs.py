@@ -6,16 +6,17 @@
         properties: {uri: "sqlite:////data/catalog.db", warehouse: "file:///data/warehouse"}
       files:
         type: none
-        properties: {warehouse: /data/delta}
+        properties: {warehouse: /data/lake}
 
 The types rest, glue and sql are pyiceberg's, with its properties; s3tables is its rest with signed
 requests, and takes `uri`, `warehouse` (the ARN of the bucket) and `rest.signing-region`. A
-catalogue of type none is a directory or bucket of Delta tables: `namespace.name` is
-`warehouse/namespace/name`, and the other properties are deltalake's storage options.
+catalogue of type none is a directory or bucket of tables: `namespace.name` is
+`warehouse/namespace/name`. Its other properties are deltalake's storage options for Delta tables,
+and pyiceberg's `s3.…` for Iceberg tables.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import yaml
@@ -28,6 +29,9 @@ from pydanube.tables.lake import LakeTable
 from pydanube.tables.partitioning import read_partitioning
 from pydanube.tables.reference_layout import ReferenceLayoutTable
 from pydanube.tables.settings import TableSetting, is_path
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 
 class CatalogSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,23 +88,29 @@ def open_tables(topic: str, setting: TableSetting, catalogs: Catalogs, clock: Cl
             ),
             DeltaLakeTable(dead, topic, clock, storage_options=options),
         )
-    from pyiceberg.catalog import load_catalog
-
     from pydanube.tables.iceberg import IcebergLakeTable
 
-    if catalog is None or catalog.type == "none":
-        raise InvalidRequest(
-            f"Iceberg needs a catalogue of type rest, glue, s3tables or sql; {setting.catalog} is "
-            "none"
-        )
-    assert setting.catalog is not None
-    opened = load_catalog(setting.catalog, **_iceberg_properties(catalog))
+    if catalog is None or setting.catalog is None:
+        raise InvalidRequest(f"which catalogue is {setting.table} in? Name one with --catalog")
+    opened = open_catalog(setting.catalog, _iceberg_properties(catalog))
     main_table: LakeTable = IcebergLakeTable(
         opened, setting.table, topic, partitioning=partitioning, shape=setting.shape
     )
     if setting.layout == "danube-iceberg":
         main_table = ReferenceLayoutTable(main_table, topic)
     return Tables(main_table, IcebergLakeTable(opened, setting.dead_letters, topic))
+
+
+def open_catalog(name: str, properties: Mapping[str, str]) -> "Catalog":
+    """Return a catalogue of Iceberg tables; `type` is among the properties."""
+    if properties.get("type") == "none":
+        from pydanube.tables.bare_catalog import open_bare_catalog
+
+        given = {key: value for key, value in properties.items() if key != "type"}
+        return open_bare_catalog(name, given)
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog(name, **properties)
 
 
 def _iceberg_properties(catalog: CatalogSetting) -> dict[str, str]:

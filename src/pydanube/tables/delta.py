@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from msgspec import Struct
 from typing_extensions import override
 
-from pydanube.errors import NotSupported
+from pydanube.errors import Conflict, NotSupported
 from pydanube.runtime.clock import Clock
 from pydanube.tables.columns import Columns, single_arrays
 from pydanube.tables.delta_files import DeltaFiles, partition_text
@@ -98,6 +98,8 @@ class DeltaLakeTable(LakeTable):
         table = self.open()
         if table is not None:
             self._owner_of(table)
+        else:
+            self._check_free()
 
     def _owner_of(self, table: DeltaTable) -> str | None:
         """Return whose table it is; None: nobody's yet. Refuse if it must not be written to."""
@@ -117,6 +119,7 @@ class DeltaLakeTable(LakeTable):
 
     @override
     def create(self, columns: pa.Schema) -> None:
+        self._check_free()
         columns = _with_partitions(columns, self._partitioning)
         try:
             DeltaTable.create(
@@ -130,6 +133,14 @@ class DeltaLakeTable(LakeTable):
             )
         except CommitFailedError:
             return  # Somebody else was faster.
+
+    def _check_free(self) -> None:
+        """Refuse the place of an Iceberg table: each of the two would remove the other's files."""
+        if DeltaFiles(self._uri, self._options).is_iceberg():
+            raise Conflict(
+                f"{self._uri} is an Iceberg table without a catalogue; nothing was written. Name "
+                "another table (--table)"
+            )
 
     @override
     def blank(self, columns: pa.Schema) -> "BlankDeltaSnapshot | None":

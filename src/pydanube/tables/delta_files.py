@@ -8,12 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs as arrow_fs
 
 from pydanube.tables.lake import DataFile
 from pydanube.tables.partitioning import PartitionField, split, with_values
 
+_ICEBERG_FILES = ("metadata/version-hint.text", "metadata/v1.metadata.json")
 _STATED = ("offset", "partition", "publish_time")
 
 
@@ -56,6 +58,14 @@ class DeltaFiles:
                 filesystem.delete_file(each.path)
             except FileNotFoundError:
                 continue
+
+    def is_iceberg(self) -> bool:
+        """Tell whether an Iceberg table that is in no catalogue lies at the place."""
+        try:
+            found = self.filesystem().get_file_info(list(_ICEBERG_FILES))
+        except TableNotFoundError:
+            return False  # There is no such directory yet.
+        return any(each.type == arrow_fs.FileType.File for each in found)
 
     def filesystem(self) -> Any:  # noqa: ANN401  pyarrow has no types.
         """Return the table's directory as pyarrow knows it."""

@@ -5,7 +5,8 @@ still be under way. It may have been left by an exporter that was killed, by a t
 twice, or by a commit whose answer was lost.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Literal
 
 from deltalake import DeltaTable
@@ -16,6 +17,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from pydanube.errors import Conflict, NotSupported
+from pydanube.runtime.blocking import BESIDE
+from pydanube.tables.bare_catalog import BareCatalog, outdated
 from pydanube.tables.delta import DeltaLakeTable
 from pydanube.tables.iceberg import IcebergLakeTable
 from pydanube.tables.lake import LakeTable
@@ -116,10 +119,27 @@ def _vacuum_iceberg(table: IcebergLakeTable, before_ms: int, *, dry_run: bool) -
         for path, written_ms in sorted(stored.items())
         if path.endswith(_OWN_FILES) and written_ms < before_ms and path not in used
     ]
+    if isinstance(opened.catalog, BareCatalog):
+        orphans += _outlived(opened, stored, before_ms)
     if not dry_run:
         for path in orphans:
             filesystem.delete_file(path)
     return _upkeep(table, "vacuumed", len(live), len(orphans), dry_run=dry_run)
+
+
+def _outlived(table: Table, stored: Mapping[str, int], before_ms: int) -> list[str]:
+    """Return old versions of a table without a catalogue, and files that were never put in place.
+
+    Versions go from the lowest on, so that they have no gaps whenever this ends.
+    """
+    directory = f"{_path(table.location())}/metadata/"
+    names = [path.removeprefix(directory) for path in stored if path.startswith(directory)]
+    versions = [f"{directory}{name}" for name in outdated(names)]
+    half = [f"{directory}{name}" for name in sorted(names) if name.endswith(BESIDE)]
+    return [
+        *takewhile(lambda path: stored[path] < before_ms, versions),
+        *(path for path in half if stored[path] < before_ms),
+    ]
 
 
 def _stored_files(table: Table) -> tuple[arrow_fs.FileSystem, dict[str, int]]:

@@ -29,7 +29,8 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import BucketTransform
 from typing_extensions import override
 
-from pydanube.errors import InvalidRequest
+from pydanube.errors import InvalidRequest, NotSupported
+from pydanube.tables.bare_catalog import BareCatalog
 from pydanube.tables.errors import (
     CommitOutcomeUnknown,
     TableGuardAltered,
@@ -105,13 +106,15 @@ class IcebergLakeTable(LakeTable):
         table = self.open()
         if table is None:
             return None
-        if self._owner_of(table) is None:
-            self._adopt(table)
+        if self._owner_of(table) is None and not self._adopt(table):
+            return self.load()
         self._check_guard(table)
         return IcebergSnapshot(table, self._partitioning)
 
     @override
     def check(self) -> None:
+        if isinstance(self._catalog, BareCatalog):
+            self._catalog.prove()
         table = self.open()
         if table is not None and self._owner_of(table) is not None:
             self._check_guard(table)
@@ -167,9 +170,14 @@ class IcebergLakeTable(LakeTable):
         except NoSuchTableError:
             return None
 
-    def _adopt(self, table: Table) -> None:
-        with table.transaction() as changing:
-            changing.set_properties(self._marks())
+    def _adopt(self, table: Table) -> bool:
+        """Make it the topic's; False: somebody else has changed it meanwhile."""
+        try:
+            with table.transaction() as changing:
+                changing.set_properties(self._marks())
+        except CommitFailedException:
+            return False
+        return True
 
     def _marks(self) -> dict[str, str]:
         shape = {SHAPE_PROPERTY: self._shape} if self._shape else {}
@@ -476,11 +484,16 @@ def commit_schema(changing: Transaction) -> pa.Schema:
 
 
 def happens(changing: Transaction) -> bool:
-    """Commit; False: the table has moved meanwhile. CommitOutcomeUnknown: nobody knows."""
+    """Commit; False: the table has moved meanwhile. CommitOutcomeUnknown: nobody knows.
+
+    NotSupported: its store cannot be relied on, and was asked for nothing.
+    """
     try:
         changing.commit_transaction()
     except (CommitFailedException, ValidationException):
         return False
+    except NotSupported:
+        raise
     except Exception as error:
         # Catalogues fail in their own ways, and none of them says that nothing happened.
         raise CommitOutcomeUnknown(f"nobody knows what became of a commit: {error}") from error

@@ -335,7 +335,7 @@ def test_a_table_of_another_topic_is_refused(
 def test_altered_guards_are_refused(lake: Lake, topic: MemoryTopic, schemas: SchemaShelf) -> None:
     topic.publish(order(0), schema=(1, 1))
     export_all(exporter(lake, topic, schemas))
-    if lake.kind == "delta":
+    if lake.is_delta:
         from deltalake import DeltaTable
 
         DeltaTable(str(lake.root / "orders")).alter.set_table_properties(
@@ -356,13 +356,13 @@ def test_a_table_made_by_somebody_else_is_taken_if_its_columns_fit(
     columns = pa.schema([("offset", pa.int64()), ("extra", pa.string()), ("id", pa.int64())])
     misfit = pa.schema([("offset", pa.string())])
     topic.publish(order(0), schema=(1, 1))
-    if lake.kind == "delta":
+    if lake.is_delta:
         from deltalake import DeltaTable
 
         DeltaTable.create(str(lake.root / "orders"), schema=columns)
         DeltaTable.create(str(lake.root / "misfit"), schema=misfit)
     else:
-        lake.catalog().create_namespace("default")
+        lake.namespace()
         lake.catalog().create_table("default.orders", schema=columns)
         lake.catalog().create_table("default.misfit", schema=misfit)
     export_all(exporter(lake, topic, schemas))

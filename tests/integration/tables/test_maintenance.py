@@ -81,7 +81,7 @@ def test_what_a_table_was_is_forgotten_and_what_it_is_stays(lake: Lake, topic: M
     done = expire(lake.table(), now_ms, Keeping(snapshots=0))
     assert (done.change, done.removed) == ("expired", 0)
     check_complete(topic, lake)
-    if lake.kind == "iceberg":
+    if not lake.is_delta:
         later_ms = now_ms + 60_000
         assert expire(lake.table(), later_ms, Keeping(days=0, snapshots=7)).removed == 0
         assert expire(lake.table(), later_ms, Keeping(days=0, snapshots=5), dry_run=True).removed
@@ -129,7 +129,7 @@ def test_files_of_snapshots_that_are_kept_belong_to_somebody(
         age(path, 30)
     vacuum(lake.table(), SystemClock().now_ms())
     assert before <= lake.data_files(), "a reader of yesterday's snapshot still finds its files"
-    if lake.kind == "iceberg":
+    if not lake.is_delta:
         later_ms = SystemClock().now_ms() + 60_000
         expire(lake.table(), later_ms, Keeping(days=0, snapshots=1))
         assert vacuum(lake.table(), later_ms).removed >= len(before)

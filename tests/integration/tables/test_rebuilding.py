@@ -97,10 +97,10 @@ def test_a_table_of_nobody_is_looked_at_without_a_trace_but_not_replaced(
     lake: Lake, schemas: SchemaShelf
 ) -> None:
     columns = pa.schema([("id", pa.int64())])
-    if lake.kind == "delta":
+    if lake.is_delta:
         DeltaTable.create(lake.table().name, columns)
     else:
-        lake.catalog().create_namespace("default")
+        lake.namespace()
         lake.catalog().create_table(lake.table().name, columns)
     topic = MemoryTopic()
     topic.publish({"id": 7}, schema=(1, 1))
@@ -203,7 +203,7 @@ def test_partitions_change_where_the_format_can(lake: Lake, schemas: SchemaShelf
     topic.publish(*({"id": number} for number in range(30)), schema=(1, 1))
     export_all(exporter(lake, topic, schemas))
     table = lake.table(partitioning=read_partitioning("day(publish_time), bucket(2, id)"))
-    if lake.kind == "delta":
+    if lake.is_delta:
         with pytest.raises(NotSupported, match="another table"):
             anew(lake, topic, schemas, table)
         check_complete(topic, lake)

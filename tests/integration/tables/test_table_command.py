@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from pyiceberg.table import StaticTable
 
 import pydanube
 from pydanube.cli.main import danube
@@ -54,6 +56,7 @@ class Tables:
                             },
                         },
                         "files": {"type": "none", "properties": {"warehouse": f"{root}/delta"}},
+                        "bare": {"type": "none", "properties": {"warehouse": f"{root}/bare"}},
                     }
                 }
             )
@@ -76,11 +79,17 @@ class Tables:
             from deltalake import DeltaTable
 
             return DeltaTable(f"{self.root}/delta/default/{name}").to_pyarrow_table().to_pylist()
+        if kind == "bare":
+            return self.opened_by_path(name).scan().to_arrow().to_pylist()
         from pyiceberg.catalog import load_catalog
 
         lake = json.loads(self.catalogs.read_text())["catalogs"]["lake"]
         catalog = load_catalog("lake", type="sql", **lake["properties"])
         return catalog.load_table(f"default.{name}").scan().to_arrow().to_pylist()
+
+    def opened_by_path(self, name: str) -> StaticTable:
+        """Open a table without a catalogue as anybody does, by its directory."""
+        return StaticTable.from_metadata(f"{self.root}/bare/default/{name}")
 
 
 @pytest.fixture
@@ -88,16 +97,17 @@ def tables(broker: Broker, tmp_path: Path) -> Tables:
     return Tables(broker, tmp_path)
 
 
-CATALOG = {"delta": "files", "iceberg": "lake"}
+CATALOG = {"delta": "files", "iceberg": "lake", "bare": "bare"}
+FORMAT = {"delta": "delta", "iceberg": "iceberg", "bare": "iceberg"}
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "bare"])
 def test_a_topic_becomes_a_table_and_goes_on_where_it_was(
     tables: Tables, topics: Topics, kind: str
 ) -> None:
     topic, name = f"/default/tour-{kind}", f"tour_{kind}"
     topics.publish(topic, range(30))
-    placed = ["--format", kind, "--catalog", CATALOG[kind]]
+    placed = ["--format", FORMAT[kind], "--catalog", CATALOG[kind]]
     told = tables.answer("enable", topic, *placed, "--dry-run")
     assert (told["dry_run"], tables.answer("list")) == (True, [])
     enabled = tables.answer("enable", topic, *placed)
@@ -120,6 +130,48 @@ def test_a_topic_becomes_a_table_and_goes_on_where_it_was(
     verdict = tables.answer("verify", topic)
     assert (verdict["rows"], verdict["expected"], verdict["findings"]) == (40, 40, [])
     tables.answer("disable", topic)
+
+
+def test_a_table_without_a_catalogue_can_be_looked_after(tables: Tables, topics: Topics) -> None:
+    topic = "/default/upkept"
+    placed = ["--catalog", "bare", "--table", "default.upkept"]
+    for first in range(0, 30, 10):
+        topics.publish(topic, range(first, first + 10))
+        tables.answer("enable", topic, *placed)
+        tables.answer("backfill", topic)
+    (compacted,) = tables.answer("compact", topic)
+    assert (compacted["files_before"], compacted["files_after"]) == (3, 1)
+    assert tables.answer("expire", topic)[0]["change"] == "expired"
+    assert tables.answer("vacuum", topic)[0]["removed"] == 0
+    assert tables.answer("rebuild", topic)["rows"] == 30
+    assert tables.answer("verify", topic, "--content")["findings"] == []
+    by_path = tables.opened_by_path("upkept")
+    files = [task.file.file_path.removeprefix("file://") for task in by_path.scan().plan_files()]
+    assert sum(pq.read_metadata(each).num_rows for each in files) == 30
+    tables.answer("disable", topic)
+
+
+def test_a_place_of_something_else_is_refused(tables: Tables, topics: Topics) -> None:
+    topics.publish("/default/placed", range(1))
+    delta = ["--format", "delta", "--catalog", "bare"]
+    tables.answer("enable", "/default/placed", *delta)
+    tables.answer("backfill", "/default/placed")
+    refused = tables.run("enable", "/default/placed", "--catalog", "bare")
+    assert "default/placed is a Delta table and no Iceberg table" in refused.output
+    tables.answer("enable", "/default/placed", "--catalog", "bare", "--table", "default.other")
+    tables.answer("backfill", "/default/placed")
+    refused = tables.run("enable", "/default/placed", *delta, "--table", "default.other")
+    assert "is an Iceberg table without a catalogue" in refused.output
+    strange = tables.root / "bare" / "default" / "strange"
+    strange.mkdir()
+    (strange / "notes.txt").write_text("mine")
+    refused = tables.run(
+        "enable", "/default/placed", "--catalog", "bare", "--table", "default.strange"
+    )
+    assert "default/strange holds notes.txt" in refused.output
+    (line,) = tables.answer("list")
+    assert (line["table"], line["format"]) == ("default.other", "iceberg")
+    tables.answer("disable", "/default/placed")
 
 
 async def publish_orders(url: str, topic: str, subject: str) -> None:
@@ -306,7 +358,7 @@ def test_a_table_of_the_reference_layout_is_for_plain_topics(
     [
         (["--format", "iceberg"], "which catalogue"),
         (["--format", "iceberg", "--catalog", "nowhere"], "there is no catalogue nowhere"),
-        (["--format", "iceberg", "--catalog", "files"], "Iceberg needs a catalogue"),
+        (["--format", "delta", "--catalog", "lake"], "of type none with a warehouse"),
         (["--format", "iceberg", "--table", "/data/x"], "namespace.name"),
         (["--catalog", "lake", "--freshness", "10ms"], "1s to 1h"),
         (["--catalog", "lake", "--key", "id"], "a key belongs to mode upsert"),

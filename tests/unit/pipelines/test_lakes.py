@@ -228,7 +228,9 @@ class TestRaces:
         assert held(table) == [1, 2]
 
     @pytest.mark.parametrize("happened", [True, False])
-    def test_a_commit_whose_answer_is_lost_is_looked_for(self, made, tmp_path, monkeypatch, happened):
+    def test_a_commit_whose_answer_is_lost_is_looked_for(
+        self, made, tmp_path, monkeypatch, happened
+    ):
         table = made(tmp_path)
         table.write(rows(1), batch(0))
         happens, lost = iceberg_tables.happens, [True]
