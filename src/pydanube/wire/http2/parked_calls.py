@@ -19,10 +19,11 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class ParkedCalls(Busy):
-    """Starts the tasks of calls: at once, or one by one while replies pile up unread.
+    """Starts the tasks of calls: at once, or one by one while replies cannot leave.
 
-    None waits for ever: a caller may need the answer before it reads on. But all callers in this
-    state share the turns of the slowest pace, until they read.
+    None waits for ever: a caller may need the answer before it reads another one. But all callers
+    in this state share the turns of the slowest pace, until they read. While the transport is full
+    no answer reaches anybody, and one call starts each time that it has room again.
     """
 
     def __init__(self, codec: ServerCodec, scope: TaskScope, turns: Turns) -> None:
@@ -34,13 +35,14 @@ class ParkedCalls(Busy):
 
     def start(self, stream: ServerStream, request_bytes: int, work: Work) -> None:
         """Run `work` for a call, sooner or later; not at all when its caller goes before."""
-        if not self._codec.is_crowded or request_bytes > self._bytes_left:
+        if not self._codec.is_choked or request_bytes > self._bytes_left:
             self._scope.start(work(), stream.head.call.path)
             return
         self._bytes_left -= request_bytes
         self._waiting.append((stream, request_bytes, work))
         self._codec.parked = len(self._waiting)
-        self._turns.wait(self)
+        if not self._codec.held:
+            self._turns.wait(self)
 
     @property
     @override
@@ -49,6 +51,10 @@ class ParkedCalls(Busy):
 
     @override
     def take_turn(self) -> bool:
+        return not self._codec.held and self._start_one()
+
+    def _start_one(self) -> bool:
+        """Start the next call whose caller is still there; True when more wait."""
         while self._waiting:
             stream, request_bytes, work = self._waiting.popleft()
             self._bytes_left += request_bytes
@@ -60,8 +66,8 @@ class ParkedCalls(Busy):
         return self._codec.parked > 0
 
     def hurry(self) -> None:
-        """Go on at the usual pace: replies have been read."""
-        if self._waiting:
+        """Go on: replies have been read."""
+        if self._start_one():
             self._turns.wait(self)
 
     def close(self) -> None:

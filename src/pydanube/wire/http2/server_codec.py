@@ -109,7 +109,7 @@ class ServerCodec(Exchanges):
     def _mind_others(self, head: ServerHead) -> None:
         """End the step where calls have begun that will cost more than they have so far."""
         too_many = self._unfinished > UNFINISHED and not self._unfinished % STEP_FAVOURS
-        if self.is_crowded:
+        if self.is_crowded or self.parked > UNREAD_REPLIES:
             self._crowded_calls += 1
             if self.held and self._is_held_for_long():
                 self._step_is_over = self.gives_way = self.stalls = True
@@ -123,8 +123,13 @@ class ServerCodec(Exchanges):
 
     @property
     def is_crowded(self) -> bool:
-        """Tell whether the peer lets replies pile up, its windows or the transport full."""
-        return self.queued_bytes > UNREAD_BYTES and self.queued_streams > UNREAD_REPLIES
+        """Tell whether the peer lets replies pile up."""
+        return self.queued_streams > UNREAD_REPLIES and self.queued_bytes > UNREAD_BYTES
+
+    @property
+    def is_choked(self) -> bool:
+        """Tell whether the answer to a new call would only wait."""
+        return self.held or self.is_crowded
 
     def _is_held_for_long(self) -> bool:
         if self._held_since_ms is None:
@@ -260,9 +265,11 @@ class ServerCodec(Exchanges):
     @override
     def release(self) -> None:
         self._slow_since_ms = None
-        self._held_since_ms = None
+        self._held_since_ms = self._parked_since_ms = None
         self.stalls = False
         super().release()
+        if self.parked:
+            self._application.replies_read()
 
     @override
     def _pump(self) -> None:
@@ -270,7 +277,7 @@ class ServerCodec(Exchanges):
         super()._pump()
         if self.parked and self.queued_bytes < queued_bytes:
             self._parked_since_ms = None
-            if not self.is_crowded:
+            if not self.is_choked:
                 self._application.replies_read()
 
     def tick(self, now_ms: int) -> None:

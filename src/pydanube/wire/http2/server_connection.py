@@ -159,7 +159,7 @@ class ServerConnection(asyncio.Protocol, Busy):
     def pace(self) -> Pace:
         if not self._codec.imposes:
             return Pace.STEADY
-        return Pace.TRICKLING if self._codec.is_crowded else Pace.PAUSING
+        return Pace.TRICKLING if self._codec.is_choked else Pace.PAUSING
 
     @override
     def take_turn(self) -> bool:

@@ -42,7 +42,7 @@ async def rounds():
 class World:
     def __init__(self, scope):
         self.clock = HandClock()
-        self.codec = SimpleNamespace(is_crowded=True, parked=0)
+        self.codec = SimpleNamespace(is_choked=True, is_crowded=True, held=False, parked=0)
         self.calls = ParkedCalls(self.codec, scope, Turns(self.clock))
         self.started = []
 
@@ -68,7 +68,7 @@ async def world():
 
 
 async def test_calls_start_at_once_while_replies_are_read(world):
-    world.codec.is_crowded = False
+    world.codec.is_choked = False
     world.start("a")
     await rounds()
     assert world.started == ["a"]
@@ -91,7 +91,24 @@ async def test_calls_start_one_by_one_while_replies_are_unread(world):
 async def test_all_start_soon_once_replies_are_read(world):
     for name in "abc":
         world.start(name)
-    world.codec.is_crowded = False
+    world.codec.is_choked = world.codec.is_crowded = False
+    world.calls.hurry()
+    await rounds()
+    assert world.started == ["a", "b", "c"]
+    assert world.codec.parked == 0
+
+
+async def test_while_the_transport_is_full_a_call_starts_only_when_it_has_room_again(world):
+    world.codec.is_crowded, world.codec.held = False, True
+    for name in "abc":
+        world.start(name)
+    await rounds()
+    assert world.started == []
+    assert world.clock.pauses == []
+    world.calls.hurry()
+    await rounds()
+    assert world.started == ["a"]
+    world.codec.held = world.codec.is_choked = False
     world.calls.hurry()
     await rounds()
     assert world.started == ["a", "b", "c"]

@@ -112,6 +112,29 @@ def test_waiting_calls_are_told_when_replies_have_been_read():
     assert server.relieved > 0
 
 
+def test_waiting_calls_are_told_when_the_transport_has_room():
+    server = echo_server()
+    server.codec.hold()
+    assert server.codec.is_choked
+    server.codec.parked = 1
+    server.codec.release()
+    assert not server.codec.is_choked
+    assert server.relieved == 1
+
+
+def test_who_has_many_calls_waiting_goes_on_with_a_few_at_a_time_and_then_stalls():
+    server = echo_server()
+    server.codec.hold()
+    server.codec.parked = UNREAD_REPLIES + 1
+    server.codec.receive_step(requests(range(3 * CROWDED_CALLS)), server.now_ms)
+    while server.codec.unread and not server.codec.imposes:
+        server.codec.next_step(server.now_ms)
+    assert server.codec.imposes
+    assert server.codec.requests <= CROWDED_CALLS
+    server.codec.next_step(server.now_ms + STALL_MS)
+    assert server.codec.stalls
+
+
 def test_who_reads_nothing_while_calls_wait_for_that_is_given_up():
     server, _ = crowded_server(Http2Limits(outgoing_seconds_max=10))
     server.codec.parked = 1
