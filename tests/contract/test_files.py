@@ -259,3 +259,12 @@ async def test_reserved_space_makes_no_file_longer(world: World) -> None:
     await file.append_and_sync([b"two"])
     await file.close()
     assert await read_whole(world.files, world.path("log")) == b"onetwo"
+
+
+async def test_what_the_cache_forgets_is_still_in_the_file(world: World) -> None:
+    path = await world.write("log", b"0123456789" * 10_000)
+    await world.files.forget_cached(path, 0, 100_000)
+    await world.files.forget_cached(path, 8_192, 10_000_000)
+    assert await read_whole(world.files, path) == b"0123456789" * 10_000
+    with pytest.raises(FileNotFoundError):
+        await world.files.forget_cached(world.path("absent"), 0, 1)

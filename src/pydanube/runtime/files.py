@@ -76,6 +76,13 @@ class Files(Protocol):
     async def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals in the directory durable."""
 
+    async def forget_cached(self, path: str, position: int, length: int) -> None:
+        """Let the system take back the memory in which it keeps synced bytes of a file.
+
+        Nothing but time is lost: whoever reads them next waits for the disk. Where the system
+        cannot be told so, nothing happens.
+        """
+
     async def free_bytes(self, directory: str) -> int:
         """Return how much space its file system has left."""
 

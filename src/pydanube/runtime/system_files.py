@@ -76,6 +76,10 @@ class SystemFiles(Files):
         await self._threads.run(lambda: _sync_directory(path))
 
     @override
+    async def forget_cached(self, path: str, position: int, length: int) -> None:
+        await self._threads.run(lambda: _forget_cached(path, position, length))
+
+    @override
     async def free_bytes(self, directory: str) -> int:
         return await self._threads.run(lambda: _free_bytes(directory))
 
@@ -232,6 +236,16 @@ def _sync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _forget_cached(path: str, position: int, length: int) -> None:
+    advise = getattr(os, "posix_fadvise", None)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if advise is not None:
+            advise(descriptor, position, length, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
 

@@ -180,6 +180,13 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         int,
         Meta(ge=0, description="Memory for recent messages of all topics, to serve live readers."),
     ] = 64 * MIB
+    journal_cache_bytes_max: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(
+            description="How much of the journal's end the system's file cache is to hold; none: "
+            "as much as the system likes.",
+        ),
+    ] = 256 * MIB
     unsynced_bytes_max: Annotated[
         int,
         Meta(ge=MIB, description="Publishes are refused while this much waits for the disk."),

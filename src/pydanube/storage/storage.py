@@ -14,6 +14,7 @@ from pydanube.runtime.files import AppendFile, FileLock, Files
 from pydanube.runtime.tasks import TaskScope, call_soon
 from pydanube.storage.config import MIB, LocalRetention, StorageConfig
 from pydanube.storage.journal.contents import JournalFile, TopicIndex
+from pydanube.storage.journal.file_cache import FileCache
 from pydanube.storage.journal.housekeeping import Housekeeping
 from pydanube.storage.journal.producers import LastBatch, encode_producers
 from pydanube.storage.journal.progress import FoldedProgress
@@ -122,6 +123,9 @@ class Storage:
             metrics,
         )
         self._reader = JournalReader(files, directory, recovered.files)
+        self._file_cache = FileCache(
+            files, tasks, directory, recovered.files, config.journal_cache_bytes_max
+        )
         self._writer = self._open_writer(
             files,
             config,
@@ -172,6 +176,7 @@ class Storage:
             file_ms_max=None if rotation.max_hours is None else rotation.max_hours * _HOUR_MS,
             unsynced_bytes_max=config.unsynced_bytes_max,
             on_rotated=self._rotated,
+            on_synced=self._file_cache.synced,
             on_failure=self._failed,
             metrics=metrics,
         )

@@ -187,3 +187,22 @@ async def test_errors_other_than_absence_are_not_taken_for_absence(
 ) -> None:
     with pytest.raises(OSError, match="File name too long"):
         await files.exists(str(tmp_path / ("x" * 300)))
+
+
+async def test_the_system_is_told_which_bytes_it_need_not_cache(
+    files: SystemFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "log")
+    Path(path).write_bytes(bytes(20_000))
+    told = []
+
+    def advise(descriptor: int, position: int, length: int, advice: int) -> None:
+        told.append((os.readlink(f"/proc/self/fd/{descriptor}"), position, length, advice))
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    before = len(os.listdir("/proc/self/fd"))
+    await files.forget_cached(path, 4_096, 8_192)
+    assert told == [(path, 4_096, 8_192, os.POSIX_FADV_DONTNEED)]
+    monkeypatch.delattr(os, "posix_fadvise")
+    await files.forget_cached(path, 4_096, 8_192)
+    assert len(os.listdir("/proc/self/fd")) == before

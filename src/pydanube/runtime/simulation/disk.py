@@ -94,6 +94,10 @@ class SimulatedFiles(Files):
         await self._hop("sync_directory", lambda: self._sync_directory(path))
 
     @override
+    async def forget_cached(self, path: str, position: int, length: int) -> None:
+        await self._operate("forget_cached", path, lambda: self._medium.file(path))
+
+    @override
     async def free_bytes(self, directory: str) -> int:
         def free_bytes() -> int:
             free = self._machine.free_bytes()

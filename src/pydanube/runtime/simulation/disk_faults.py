@@ -15,6 +15,7 @@ OperationName = Literal[
     "append",
     "create",
     "exists",
+    "forget_cached",
     "free_bytes",
     "list_names",
     "lock",

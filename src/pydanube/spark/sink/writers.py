@@ -21,6 +21,7 @@ from pydanube.spark.options import WriteOptions, write_options
 from pydanube.spark.sink.frames import FrameColumns, check_frame
 from pydanube.spark.sink.numbering import TaskIdentity, job_owner, stream_owner
 from pydanube.spark.sink.task import TaskResult, WritingTask
+from pydanube.spark.workers import keep_what_is_loaded
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -63,7 +64,7 @@ class BatchWriter(DataSourceArrowWriter):
             assert options.job_id is not None
             owner = job_owner(options.job_id)
         identity = TaskIdentity(owner=owner, epoch=options.epoch or 0, task=_task().partitionId())
-        return TaskWritten(WritingTask(options, self._columns, identity).run(iterator))
+        return _write(WritingTask(options, self._columns, identity), iterator)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -107,7 +108,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         identity = TaskIdentity(
             owner=stream_owner(query), epoch=int(batch), task=context.partitionId()
         )
-        return TaskWritten(WritingTask(self._options, self._columns, identity).run(iterator))
+        return _write(WritingTask(self._options, self._columns, identity), iterator)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -131,6 +132,12 @@ def check_counts(messages: list[WriterCommitMessage | None]) -> None:
                 f"a task had {message.result.rows} rows, and {message.result.stored} of them are "
                 "stored; the batch must run again"
             )
+
+
+def _write(task: WritingTask, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+    result = task.run(rows)
+    keep_what_is_loaded()
+    return TaskWritten(result)
 
 
 def _task() -> TaskContext:

@@ -115,6 +115,7 @@ class JournalWriter:
         file_ms_max: int | None,
         unsynced_bytes_max: int,
         on_rotated: Callable[[JournalFile], None],
+        on_synced: Callable[[JournalPosition], None],
         on_failure: Callable[[DanubeError], None],
         metrics: JournalMetrics,
     ) -> None:
@@ -130,6 +131,7 @@ class JournalWriter:
         self._begun_ms = clock.monotonic_ms()
         self._unsynced_bytes_max = unsynced_bytes_max
         self._on_rotated = on_rotated
+        self._on_synced = on_synced
         self._on_failure = on_failure
         self._metrics = metrics
         self._queue: deque[Entry] = deque()
@@ -229,6 +231,7 @@ class JournalWriter:
         self._tell(None, "fsync")
         self.unsynced_bytes -= sum(entry.size for entry in self._group)
         self._group = []
+        self._on_synced(end)
 
     def _take_group(self) -> None:
         size = 0
