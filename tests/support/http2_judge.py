@@ -358,12 +358,22 @@ DIFFERENCES = {
     "h2 asks for :authority or host; our peers may do without": (
         lambda found, codec, ours, theirs: ours is None and ":authority or Host" in theirs
     ),
+    "h2 sees only the last value of a setting in a frame; RFC 9113 section 6.5.3 takes each": (
+        lambda found, codec, ours, theirs: (
+            theirs is None and found.kind == SETTINGS and _repeats_a_setting(found.payload)
+        )
+    ),
     "h2 forgets content-length when there is no DATA": (
         lambda found, codec, ours, theirs: (
             theirs is None and found.kind in (HEADERS, CONTINUATION) and "PROTOCOL_ERROR" in ours
         )
     ),
 }
+
+
+def _repeats_a_setting(payload: bytes) -> bool:
+    names = [payload[start : start + 2] for start in range(0, len(payload), 6)]
+    return len(set(names)) < len(names)
 
 
 def explained(found, codec, ours: str | None, theirs: str | None) -> str:
