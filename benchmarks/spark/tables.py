@@ -2,14 +2,13 @@
 
 python -m benchmarks.spark.tables [--seconds 30] [--rows 1000000] [--only freshness|rate|live|idle]
 
-Broker and exporter run in processes of their own. A message counts as in the table when somebody
-who opens the table anew finds it there. The exporter of `rate` is `danube table backfill` without
-Spark, in bytes of payload per second of its own CPU.
+Broker and exporter run in processes of their own, but for the broker of `idle`. A message counts as
+in the table when somebody who opens the table anew finds it there. The exporter of `rate` is
+`danube table backfill` without Spark, in bytes of payload per second of its own CPU.
 """
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -93,8 +92,7 @@ class Lake:
 @contextmanager
 def running(*arguments: str) -> Iterator[psutil.Process]:
     """Run `danube` beside this process; end it if it has not ended itself."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen([*DANUBE, *arguments], stderr=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen([*DANUBE, *arguments], stderr=subprocess.DEVNULL)
     try:
         yield psutil.Process(process.pid)
     finally:
@@ -150,7 +148,7 @@ def freshness(root: Path, seconds: float) -> None:
                 tables.disable(topic)
             p50, p99 = statistics.median(ages), statistics.quantiles(ages, n=100)[98]
             print(
-                f"| {kind}, `--freshness 1s`: age when it shows | {p50:.2f} s p50, {p99:.2f} s p99"
+                f"| {kind}, `--freshness 1s`: age when shown | {p50:.2f} s p50, {p99:.2f} s p99 |"
             )
         topics.close()
 
@@ -174,7 +172,7 @@ def rate(root: Path, rows: int) -> None:
             mib = rows * PAYLOAD / MIB
             print(
                 f"| {kind}: {rows:,} messages of {PAYLOAD} bytes | {mib / cpu:.0f} MiB/s per core, "
-                f"{mib / seconds:.0f} MiB/s with {cpu / seconds:.2f} cores"
+                f"{mib / seconds:.0f} MiB/s with {cpu / seconds:.2f} cores |"
             )
 
 
@@ -221,7 +219,7 @@ def live(root: Path, spark: Any) -> None:
         topics.close()
     print(
         f"| union reads 250 ms after an ack that show the message | {shown} of {UNION_READS}, "
-        f"{statistics.median(took):.2f} s each"
+        f"{statistics.median(took):.2f} s each |"
     )
 
 
@@ -243,7 +241,7 @@ def idle(spark: Any) -> None:
         empty = sum(not each["numInputRows"] for each in ran)
         query.stop()
         topics.close()
-    print(f"| a query with nothing to do | {calls:.1f} calls a second, {empty} empty batches")
+    print(f"| a query with nothing to do | {calls:.1f} calls a second, {empty} empty batches |")
 
 
 def rpc_calls(port: int) -> float:

@@ -1,7 +1,8 @@
 """Topics in memory, tables for real, faults by plan: for tests of topics as tables."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,12 @@ def export_all(running: Exporter) -> int:
         commits += 1
         assert commits < 10_000
     return commits
+
+
+def race(export: Callable[[], int], exporters: int = 3) -> int:
+    """Let several export at the same time; return their commits, or raise what one of them met."""
+    with ThreadPoolExecutor(exporters) as pool:
+        return sum(future.result() for future in [pool.submit(export) for _ in range(exporters)])
 
 
 def check_complete(

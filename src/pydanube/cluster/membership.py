@@ -230,13 +230,13 @@ class Claim:
 
     def __call__(self) -> DanubeError | Literal["wait"] | None:
         """Return why nothing may be acknowledged; see `Membership.guard`."""
-        if self._refusal is None:
-            verdict = self._membership.guard()
-            if self._membership.lease != self._lease:
-                verdict = Unavailable(
-                    "this broker was cut off from its cluster; look the topic up again"
-                )
-            if isinstance(verdict, DanubeError):
-                self._refusal = verdict
-            return verdict
-        return self._refusal
+        if self._refusal is not None:
+            return self._refusal
+        verdict = self._membership.guard()
+        if self._membership.lease != self._lease:
+            verdict = Unavailable(
+                "this broker was cut off from its cluster; look the topic up again"
+            )
+        if isinstance(verdict, DanubeError):
+            self._refusal = verdict
+        return verdict

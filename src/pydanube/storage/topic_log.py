@@ -49,6 +49,14 @@ HELD_BYTES_MAX = 64 * 1024 * 1024
 """What may wait for the guard."""
 
 
+def ask_guard(guard: Guard | None, *, is_let_go: bool) -> DanubeError | Literal["wait"] | None:
+    """Return what the guard says; for a topic that was let go nobody waits until it has decided."""
+    verdict = guard() if guard is not None else None
+    if verdict == "wait" and is_let_go:
+        return Unavailable("the topic was let go before it was certain that it may stay")
+    return verdict
+
+
 class Stream(Protocol):
     """Takes a topic's records to its mirrors, and knows which of them are durable there."""
 
@@ -430,9 +438,8 @@ class TopicLog:
         """Tell whether the guard must decide first; what it refuses fails for good."""
         # Behind a batch that failed nothing may show, even if it was content with less.
         self._failure = self._failure or entry.error
-        verdict = self.guard() if self._failure is None and self.guard is not None else None
-        if verdict == "wait" and self._dropped:
-            verdict = Unavailable("the topic was let go before it was certain that it may stay")
+        guard = self.guard if self._failure is None else None
+        verdict = ask_guard(guard, is_let_go=self._dropped)
         if verdict == "wait":
             self._held_bytes = self._held_bytes or 0
             return True

@@ -5,14 +5,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from pydanube.errors import DanubeError, Overloaded, Unavailable
+from pydanube.errors import DanubeError, Overloaded
 from pydanube.model.ids import Offset, SubscriptionId
 from pydanube.model.progress import Progress, ProgressChange
 from pydanube.model.ranges import RangeSet
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import call_soon
 from pydanube.storage.journal.progress import FoldedProgress
-from pydanube.storage.topic_log import Guard
+from pydanube.storage.topic_log import Guard, ask_guard
 
 Done = Callable[[DanubeError | None], None]
 
@@ -114,9 +114,8 @@ class Cursor:
         """Answer whom nothing keeps waiting; to be called when the guard has decided."""
         if not self._over:
             return
-        verdict = self._guard() if self._failure is None and self._guard is not None else None
-        if verdict == "wait" and self._closed:
-            verdict = Unavailable("the topic was let go before it was certain that it may stay")
+        guard = self._guard if self._failure is None else None
+        verdict = ask_guard(guard, is_let_go=self._closed)
         if verdict == "wait":
             return
         self._failure = self._failure or verdict

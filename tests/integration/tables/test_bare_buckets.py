@@ -21,7 +21,7 @@ from pydanube.tables.iceberg import IcebergLakeTable
 from pydanube.tables.numbered_files import BucketFiles, check_files
 from pydanube.tables.ranges import ExportRules, TableTools
 from tests.support.faulty_proxy import Fault, faulty_proxy
-from tests.support.lake_tables import MemoryTopic, SchemaShelf, export_all
+from tests.support.lake_tables import MemoryTopic, SchemaShelf, export_all, race
 from tests.support.object_store_servers import seaweedfs
 
 HASTY = Patience(
@@ -84,23 +84,11 @@ def test_three_exporters_race_in_a_bucket_and_the_table_is_exact(
 ) -> None:
     topic = MemoryTopic()
     topic.publish(*({"id": number} for number in range(15)), schema=(1, 1))
-    failures: list[BaseException] = []
-    commits: list[int] = []
 
-    def run() -> None:
-        try:
-            catalog = open_bare_catalog("lake", properties)
-            commits.append(export_all(exporter(catalog, topic)))
-        except BaseException as error:
-            failures.append(error)
+    def export() -> int:
+        return export_all(exporter(open_bare_catalog("lake", properties), topic))
 
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert sum(commits) == 3
+    assert race(export) == 3
     assert ids_by_path(properties) == list(range(15))
 
 

@@ -3,7 +3,6 @@
 The tables are real ones on local files; topics are lists, so that faults can be put anywhere.
 """
 
-import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from tests.support.lake_tables import (
     check_complete,
     export_all,
     exporter,
+    race,
 )
 
 TOPIC = "/default/orders"
@@ -124,22 +124,11 @@ def test_three_exporters_race_and_the_table_is_exact(
     for number in range(60):
         topic.publish(b"bad" if number % 17 == 5 else order(number), schema=(1, 1))
     lake.table().create(schemas.columns())
-    failures: list[BaseException] = []
-    commits: list[int] = []
 
-    def run() -> None:
-        try:
-            commits.append(export_all(exporter(lake, topic, schemas, limits=Limits(rows=6))))
-        except BaseException as error:
-            failures.append(error)
+    def export() -> int:
+        return export_all(exporter(lake, topic, schemas, limits=Limits(rows=6)))
 
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert sum(commits) == 10
+    assert race(export) == 10
     check_complete(topic, lake, dead=[(TOPIC, at) for at in (5, 22, 39, 56)])
 
 

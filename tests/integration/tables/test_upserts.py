@@ -1,6 +1,5 @@
 """Tables with one row per key: the last message wins, an empty payload deletes."""
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.support.lake_tables import (
     SchemaShelf,
     export_all,
     exporter,
+    race,
 )
 
 TOPIC = "/default/orders"
@@ -119,19 +119,6 @@ def test_three_exporters_race_and_the_table_is_exact(lake: Lake, schemas: Schema
     for number in range(48):
         publish(topic, (f"k{number % 5}", None if number % 11 == 7 else number))
     lake.table().create(schemas.columns())
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            rules = {"limits": Limits(rows=8), "upsert_key": KEY}
-            export_all(exporter(lake, topic, schemas, **rules))
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    rules = {"limits": Limits(rows=8), "upsert_key": KEY}
+    race(lambda: export_all(exporter(lake, topic, schemas, **rules)))
     check(topic, lake)

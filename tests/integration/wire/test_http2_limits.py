@@ -20,6 +20,8 @@ from tests.support.http2_peers import HELLO
 
 LONG_REPLY_BYTES = 100_000
 TARGET = Target("/test/direct", "/test/large", b"", LONG_REPLY_BYTES)
+COUNTED_REPLY_BYTES = LONG_REPLY_BYTES // 10
+COUNTED = Target("/test/large", "/test/large", b"", COUNTED_REPLY_BYTES)
 LISTENERS = [name for name, attack in ATTACKS.items() if attack.reads and name not in CROWDS]
 
 
@@ -96,7 +98,7 @@ async def counted_calls(**limits):
 
     async def answer(message, call):
         began.append(call.path)
-        return bytes(LONG_REPLY_BYTES // 10)
+        return bytes(COUNTED_REPLY_BYTES)
 
     table = HandlerTable()
     table.add_unary("/test/large", answer)
@@ -107,64 +109,62 @@ async def counted_calls(**limits):
         await server.stop(0)
 
 
+async def answered(client, count):
+    """Return when so many calls have been answered to their ends."""
+    ended = 0
+    while ended < count:
+        found = await within_patience(client.next_frame())
+        ended += found.kind == HEADERS and found.flags & END_STREAM > 0
+
+
 async def test_calls_of_who_opens_no_window_wait_and_it_is_cut_off_for_that():
-    target = Target("/test/large", "/test/large", b"", LONG_REPLY_BYTES // 10)
     async with counted_calls(outgoing_seconds_max=0.3) as (server, began):
         attacker = await Attacker.connect(server.port, reads=True)
-        attacker.send(ATTACKS["opens no window"].opening(target))
+        attacker.send(ATTACKS["opens no window"].opening(COUNTED))
         assert await within_patience(attacker.farewell()) is ErrorCode.ENHANCE_YOUR_CALM
         assert attacker.reason == "replies are not read"
         attacker.close()
         await within_patience(none_left(server))
-        asked = 2 * MIB // (LONG_REPLY_BYTES // 10)
+        asked = 2 * MIB // COUNTED_REPLY_BYTES
         assert UNREAD_REPLIES < len(began) < asked
 
 
 async def test_calls_of_who_opens_its_windows_late_are_all_answered():
-    target = Target("/test/large", "/test/large", b"", LONG_REPLY_BYTES // 10)
     count = 200
     async with counted_calls() as (server, began):
         client = await Attacker.connect(server.port, reads=True)
-        calls = target.calls_for(count * LONG_REPLY_BYTES // 10)
+        calls = COUNTED.calls_for(count * COUNTED_REPLY_BYTES)
         client.send(HELLO, settings_frame({INITIAL_WINDOW_SIZE: 0}), calls)
         while len(began) <= UNREAD_REPLIES:
             await asyncio.sleep(0.01)
         client.send(settings_frame({INITIAL_WINDOW_SIZE: 2**20}), window_update_frame(0, 2**30))
-        ended = 0
-        while ended < count:
-            found = await within_patience(client.next_frame())
-            ended += found.kind == HEADERS and found.flags & END_STREAM > 0
+        await answered(client, count)
         assert len(began) == count
         client.close()
 
 
 async def test_who_reads_nothing_is_not_listened_to():
-    target = Target("/test/large", "/test/large", b"", LONG_REPLY_BYTES // 10)
     async with counted_calls(outgoing_seconds_max=0.3) as (server, began):
         attacker = await Attacker.connect(server.port, reads=False)
-        attacker.send(ATTACKS["reads nothing"].opening(target))
+        attacker.send(ATTACKS["reads nothing"].opening(COUNTED))
         await within_patience(attacker.dropped())
         attacker.close()
         await within_patience(none_left(server))
-        asked = 8 * MIB // (LONG_REPLY_BYTES // 10)
+        asked = 8 * MIB // COUNTED_REPLY_BYTES
         assert 0 < len(began) < asked // 4
 
 
 async def test_who_reads_late_is_answered_all_the_same():
-    target = Target("/test/large", "/test/large", b"", LONG_REPLY_BYTES // 10)
     count = 400
     async with counted_calls() as (server, began):
         client = await Attacker.connect(server.port, reads=False)
-        calls = target.calls_for(count * LONG_REPLY_BYTES // 10)
+        calls = COUNTED.calls_for(count * COUNTED_REPLY_BYTES)
         wide = settings_frame({INITIAL_WINDOW_SIZE: 2**20}) + window_update_frame(0, 2**30)
         client.send(HELLO, wide, calls)
         while len(began) < 10:
             await asyncio.sleep(0.01)
         client.read_on()
-        ended = 0
-        while ended < count:
-            found = await within_patience(client.next_frame())
-            ended += found.kind == HEADERS and found.flags & END_STREAM > 0
+        await answered(client, count)
         assert len(began) == count
         client.close()
 
