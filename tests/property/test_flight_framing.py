@@ -1,6 +1,7 @@
 """What is framed by hand is what protobuf and pyarrow frame, and hostile bytes are refused."""
 
 import contextlib
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -35,14 +36,17 @@ INFOS = st.builds(
 )
 
 
-@given(st.none() | DESCRIPTORS, BYTES, BYTES, BYTES)
-def test_flight_data_is_read_as_protobuf_wrote_it(descriptor, header, app_metadata, body):
+@given(st.none() | DESCRIPTORS, BYTES, BYTES, BYTES, st.lists(st.integers(0, 2**16), max_size=4))
+def test_flight_data_is_read_as_protobuf_wrote_it(descriptor, header, app_metadata, body, cuts):
     written = MESSAGES["FlightData"](data_header=header, app_metadata=app_metadata, data_body=body)
     if descriptor is not None:
         written.flight_descriptor.MergeFromString(framing.write_descriptor(descriptor))
         written.flight_descriptor.SetInParent()
-    read = framing.read_flight_data(written.SerializeToString())
-    assert (read.header, read.app_metadata, read.body) == (header, app_metadata, body)
+    message = written.SerializeToString()
+    edges = sorted(cut % (len(message) + 1) for cut in cuts)
+    parts = tuple(message[low:high] for low, high in pairwise([0, *edges, len(message)]))
+    read = framing.read_flight_data(parts if cuts else message)
+    assert (read.header, read.app_metadata, whole(read.body)) == (header, app_metadata, body)
     assert (read.descriptor is None) == (descriptor is None)
     if read.descriptor is not None:
         assert framing.read_descriptor(read.descriptor) == descriptor
@@ -51,7 +55,7 @@ def test_flight_data_is_read_as_protobuf_wrote_it(descriptor, header, app_metada
 @given(st.integers(0, 70), BYTES, BYTES)
 def test_an_ipc_message_survives_being_sent_and_put_together_again(padded_words, body, metadata):
     header = bytes(range(8)) * padded_words
-    message = framing.encapsulate(memoryview(header), memoryview(body))
+    message = framing.encapsulate(memoryview(header), (body,))
     sent = whole(framing.flight_data(message, metadata))
     judged = MESSAGES["FlightData"].FromString(sent)
     assert (judged.data_header, judged.data_body, judged.app_metadata) == (header, body, metadata)
@@ -61,7 +65,7 @@ def test_an_ipc_message_survives_being_sent_and_put_together_again(padded_words,
 
 @given(st.binary(max_size=40))
 def test_a_header_of_any_length_is_padded_to_eight_bytes(header):
-    message = framing.encapsulate(memoryview(header), memoryview(b"body"))
+    message = framing.encapsulate(memoryview(header), (b"bo", b"dy"))
     assert message[:4] == b"\xff" * 4
     length = int.from_bytes(message[4:8], "little")
     assert length % 8 == 0

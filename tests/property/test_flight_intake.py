@@ -105,7 +105,7 @@ def test_damaged_streams_are_refused_or_harmless(stream, damage, cut_bytes):
         if body:
             body = body[: len(body) - cut_bytes % len(body)]
         try:
-            batch = taking.take(header, body)
+            batch = taking.take(header, (body,))
         except InvalidRequest:
             continue
         if batch is not None and batch.count:
@@ -130,7 +130,7 @@ def test_bytes_that_never_were_arrow_are_refused(header, body, begun):
     for message in STREAMS[0][:begun]:
         taking.take(*cut(message))
     try:
-        batch = taking.take(memoryview(header), memoryview(body))
+        batch = taking.take(memoryview(header), (body,))
     except InvalidRequest:
         return
     assert batch is None or assert_readable(batch) is None

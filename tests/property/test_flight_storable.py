@@ -110,7 +110,7 @@ def batches_let_in(messages: list[bytes], undamaged_last: bytes | None = None) -
         header, body = cut(message)
         if undamaged_last is not None and number == len(messages) - 1:
             size = len(cut(undamaged_last)[0])
-            header, body = memoryview(message)[8 : 8 + size], memoryview(message)[8 + size :]
+            header, body = memoryview(message)[8 : 8 + size], (memoryview(message)[8 + size :],)
         try:
             batch = taking.take(header, body)
         except InvalidRequest:

@@ -11,10 +11,10 @@ from pydanube.wire.flight.convert import Intake
 NOW_MS = 1_700_000_000_000
 
 
-def cut(message: bytes) -> tuple[memoryview, memoryview]:
+def cut(message: bytes) -> tuple[memoryview, tuple[memoryview]]:
     """Cut an encapsulated message as FlightData does."""
     length = int.from_bytes(message[4:8], "little")
-    return memoryview(message)[8 : 8 + length], memoryview(message)[8 + length :]
+    return memoryview(message)[8 : 8 + length], (memoryview(message)[8 + length :],)
 
 
 def stream_messages(

@@ -121,9 +121,7 @@ class Gate:
     def _exchange(self, path: str) -> ExchangeHandler:
         counts = self._metrics.rpc(path)
 
-        async def serve(
-            requests: AsyncIterator[bytes], call: Call
-        ) -> AsyncIterator[Sequence[Body]]:
+        async def serve(requests: AsyncIterator[Body], call: Call) -> AsyncIterator[Sequence[Body]]:
             await self._opened.wait()
             try:
                 self._check_open()

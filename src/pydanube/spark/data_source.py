@@ -16,6 +16,7 @@ from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, ReadOptions, read_
 from pydanube.spark.registry import ReaderSchema, reader_schema
 from pydanube.spark.source.rows import COLUMNS, check_columns
 from pydanube.spark.source.topics import Topics
+from pydanube.spark.workers import keep_what_is_loaded
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
@@ -65,7 +66,9 @@ def batch_writer(
     """Return what appends a frame to topics."""
     from pydanube.spark.sink.writers import BatchWriter
 
-    return BatchWriter.of(options, schema, overwrite=overwrite, default_url=_default_url())
+    writer = BatchWriter.of(options, schema, overwrite=overwrite, default_url=_default_url())
+    keep_what_is_loaded()
+    return writer
 
 
 def stream_writer(
@@ -74,7 +77,9 @@ def stream_writer(
     """Return what appends the batches of a stream to topics."""
     from pydanube.spark.sink.writers import StreamWriter
 
-    return StreamWriter.of(options, schema, overwrite=overwrite, default_url=_default_url())
+    writer = StreamWriter.of(options, schema, overwrite=overwrite, default_url=_default_url())
+    keep_what_is_loaded()
+    return writer
 
 
 def arrow_schema(schema: StructType, options: ReadOptions) -> pa.Schema:

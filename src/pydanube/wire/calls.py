@@ -60,7 +60,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 Body = bytes | tuple[bytes | memoryview, ...]
-"""A message, whole or in parts that follow each other; large parts are sent without a copy."""
+"""A message, whole or in parts that follow each other; large parts are moved without a copy."""
 
 
 def body_bytes(body: Body) -> int:
@@ -83,7 +83,7 @@ of replies, sent in order as separate messages. The iterator is closed (`aclose`
 goes away."""
 
 
-ExchangeHandler = Callable[[AsyncIterator[bytes], Call], Awaitable[AsyncIterator[Sequence[Body]]]]
+ExchangeHandler = Callable[[AsyncIterator[Body], Call], Awaitable[AsyncIterator[Sequence[Body]]]]
 """Many requests, many replies, each side at its own pace. As a StreamHandler otherwise: the
 requests may be read before and while replies are given, and end when the caller has no more."""
 

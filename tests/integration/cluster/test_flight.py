@@ -254,7 +254,7 @@ class Publishing:
         self.count += rows
         self.publisher.send(
             payload_batch([b"%d" % number for number in numbers]),
-            Numbers(sequences=pa.array(numbers, pa.int64())),
+            Numbers.given(pa.array(numbers, pa.int64())),
         )
 
 

@@ -13,7 +13,7 @@ from pydanube.observability.metrics import BrokerMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.registration import Registration
-from pydanube.wire.calls import Call, CallRefused, HandlerTable, StatusCode
+from pydanube.wire.calls import Body, Call, CallRefused, HandlerTable, StatusCode
 from pydanube.wire.flight import service
 from pydanube.wire.flight.framing import read_action, write_action_type, write_result
 from pydanube.wire.flight.status import refusals
@@ -54,7 +54,7 @@ class FlightServicer:
         table.add_stream(service.DO_ACTION, self.do_action)
         table.add_stream(service.LIST_ACTIONS, self.list_actions)
 
-    async def handshake(self, requests: AsyncIterator[bytes], call: Call) -> NoReturn:
+    async def handshake(self, requests: AsyncIterator[Body], call: Call) -> NoReturn:
         """Refuse: there is nothing to shake hands about."""
         raise CallRefused(
             StatusCode.UNIMPLEMENTED, "this broker needs no handshake; make your calls without one"

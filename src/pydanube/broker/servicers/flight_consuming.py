@@ -60,7 +60,7 @@ class FlightConsuming:
         self._registration = registration
         self._metrics = metrics
 
-    async def do_exchange(self, requests: AsyncIterator[bytes], call: Call) -> Groups:
+    async def do_exchange(self, requests: AsyncIterator[Body], call: Call) -> Groups:
         """Let a consumer in and give it what its subscription has for it."""
         with refusals():
             first = await anext(requests, None)
@@ -116,7 +116,7 @@ class ExchangeStream:
         self._heard_to_the_end = False
         self._error: BaseException | None = None
 
-    async def groups(self, first: FlightData, requests: AsyncIterator[bytes]) -> Groups:
+    async def groups(self, first: FlightData, requests: AsyncIterator[Body]) -> Groups:
         """Yield the schema, then batches as they come, and notices of durable acks."""
         scope = TaskScope(lambda name, error: self._fail(error))
         try:
@@ -199,7 +199,7 @@ class ExchangeStream:
 
     # In.
 
-    async def _listen(self, first: FlightData, requests: AsyncIterator[bytes]) -> None:
+    async def _listen(self, first: FlightData, requests: AsyncIterator[Body]) -> None:
         if first.app_metadata:
             self._hear(first)
         async for request in requests:

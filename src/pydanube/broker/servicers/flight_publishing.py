@@ -25,7 +25,7 @@ from pydanube.topics.manager import TopicManager
 from pydanube.topics.producer import Producer
 from pydanube.topics.registration import Registration
 from pydanube.topics.topic import Topic
-from pydanube.wire.calls import Call
+from pydanube.wire.calls import Body, Call
 from pydanube.wire.danube.status import status_of
 from pydanube.wire.flight.convert import Intake
 from pydanube.wire.flight.descriptors import (
@@ -74,7 +74,7 @@ class FlightPublishing:
         self._metrics = metrics
 
     async def do_put(
-        self, requests: AsyncIterator[bytes], call: Call
+        self, requests: AsyncIterator[Body], call: Call
     ) -> AsyncIterator[Sequence[bytes]]:
         """Let a producer in and take its batches."""
         with refusals():
@@ -172,7 +172,7 @@ class PutStream:
         self._error: BaseException | None = None
 
     async def results(
-        self, first: FlightData, requests: AsyncIterator[bytes]
+        self, first: FlightData, requests: AsyncIterator[Body]
     ) -> AsyncIterator[Sequence[bytes]]:
         """Yield a PutResult for every batch."""
         scope = TaskScope(lambda name, error: self._fail(error))
@@ -213,7 +213,7 @@ class PutStream:
 
     # In.
 
-    async def _listen(self, first: FlightData, requests: AsyncIterator[bytes]) -> None:
+    async def _listen(self, first: FlightData, requests: AsyncIterator[Body]) -> None:
         await self._take(first)
         async for request in requests:
             await self._take(read_flight_data(request))

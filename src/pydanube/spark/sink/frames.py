@@ -124,9 +124,35 @@ def partitions_for(keys: pa.Array | None, numbers: pa.Array, partitions: int) ->
     return pc.coalesce(by_key, turns)
 
 
+LENIENCE = 1.25
+"""How much heavier than asked a chunk may be, rather than be cut in two."""
+_ROW_WEIGHT = 64
+
+
+def batch_weight(rows: pa.RecordBatch) -> int:
+    """Return about how many bytes all rows weigh."""
+    weight: int = _ROW_WEIGHT * rows.num_rows
+    for column in rows.columns:
+        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            weight += _bytes_between(column)
+        elif pa.types.is_map(column.type) and column.null_count < len(column):
+            weight += pc.sum(_map_weights(column)).as_py()
+    return weight
+
+
+def _bytes_between(column: pa.Array) -> int:
+    """Return how many bytes lie between the first value and the last, both included."""
+    offsets = column.buffers()[1]
+    if not len(column) or offsets is None:
+        return 0
+    places = memoryview(offsets).cast("i")
+    size: int = places[column.offset + len(column)] - places[column.offset]
+    return size
+
+
 def row_weights(rows: pa.RecordBatch) -> pa.Array:
     """Return about how many bytes each row weighs, from its values alone."""
-    weights = pa.repeat(pa.scalar(64, pa.int64()), rows.num_rows)
+    weights = pa.repeat(pa.scalar(_ROW_WEIGHT, pa.int64()), rows.num_rows)
     for column in rows.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
             lengths = pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
@@ -146,10 +172,11 @@ def _map_weights(column: pa.MapArray) -> pa.Array:
 
 
 class Chunker:
-    """Cuts a sequence of rows into chunks to publish.
+    """Cuts a sequence of batches into chunks to publish.
 
-    Where it cuts depends on the rows alone, not on the batches they came in: a repeat must name
-    the same ranges.
+    What is half a chunk or more is cut into even pieces that share its memory; smaller batches
+    gather, and are copied once. Where it cuts depends on the batches alone: a repeat, which has
+    the same ones, names the same ranges.
     """
 
     def __init__(self, rows_max: int, bytes_max: int) -> None:
@@ -161,34 +188,52 @@ class Chunker:
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows; yield the chunks that are complete now."""
-        sums = pc.cumulative_sum(row_weights(rows))
-        first, before = 0, 0
-        while first < rows.num_rows:
-            limit = before + self._bytes_max - self._waiting_weight
-            over = pc.index(pc.greater(sums.slice(first), limit), True).as_py()
-            room = self._rows_max - self._waiting_rows
-            if over < 0 and rows.num_rows - first < room:
-                break
-            count = room if over < 0 else min(room, over)
-            if not count and not self._waiting:
-                count = 1  # It is heavier than a chunk should be, and a chunk of its own.
-            yield self._joined(rows.slice(first, count))
-            first += count
-            before = sums[first - 1].as_py() if first else 0
-        if first < rows.num_rows:
-            self._waiting.append(rows.slice(first))
-            self._waiting_rows += rows.num_rows - first
-            self._waiting_weight += sums[-1].as_py() - before
+        weight = batch_weight(rows)
+        if not self._has_room(rows.num_rows, weight):
+            yield from self._gathered()
+        if 2 * rows.num_rows < self._rows_max and 2 * weight < self._bytes_max:
+            self._waiting.append(rows)
+            self._waiting_rows += rows.num_rows
+            self._waiting_weight += weight
+        else:
+            yield from self._gathered()
+            yield from self._pieces(rows, weight)
 
     def rest(self) -> pa.RecordBatch | None:
         """Return the last, incomplete chunk."""
-        return self._joined(self._waiting.pop()) if self._waiting else None
+        return next(self._gathered(), None)
 
-    def _joined(self, last: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what waits, and the last rows behind it; they are copied if something waits."""
-        parts = [*self._waiting, last] if last.num_rows else self._waiting
+    def _has_room(self, rows: int, weight: int) -> bool:
+        return (
+            self._waiting_rows + rows <= self._rows_max
+            and self._waiting_weight + weight <= self._bytes_max
+        )
+
+    def _gathered(self) -> Iterator[pa.RecordBatch]:
+        parts = self._waiting
         self._waiting, self._waiting_rows, self._waiting_weight = [], 0, 0
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        if parts:
+            yield parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+    def _pieces(self, rows: pa.RecordBatch, weight: int) -> Iterator[pa.RecordBatch]:
+        """Cut into pieces of about the same weight; one row may be heavier than a chunk is."""
+        most = int(self._bytes_max * LENIENCE)
+        count = max(-(-rows.num_rows // self._rows_max), -(-weight // most))
+        if count == 1:
+            yield rows
+            return
+        weights = row_weights(rows)
+        rows_max = -(-rows.num_rows // count)
+        weight_max = min(weight // count + pc.max(weights).as_py(), most)
+        sums = pc.cumulative_sum(weights)
+        first, before = 0, 0
+        while first < rows.num_rows:
+            over = pc.index(pc.greater(sums.slice(first), before + weight_max), True).as_py()
+            fitting = rows.num_rows - first if over < 0 else max(over, 1)
+            taken = min(fitting, rows_max)
+            yield rows.slice(first, taken)
+            first += taken
+            before = sums[first - 1].as_py()
 
 
 def sort_rows(rows: pa.Table) -> pa.Table:

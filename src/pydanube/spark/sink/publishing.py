@@ -2,6 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,25 +23,31 @@ from pydanube.wire.flight.descriptors import (
 )
 
 
-class Numbers(Struct, frozen=True, kw_only=True):
-    """The numbers of a chunk's rows: growing, possibly with gaps."""
+class Numbers(Struct, frozen=True):
+    """The numbers of a chunk's rows, growing from the first to the last."""
 
-    sequences: pa.Array
+    first: int
+    last: int
+    sequences: pa.Array | None = None
+    """All of them, if there may be gaps."""
 
-    @property
-    def first(self) -> int:
-        """The number of the first row."""
-        return int(self.sequences[0].as_py())
+    @classmethod
+    def given(cls, sequences: pa.Array) -> Self:
+        """Take numbers as they are."""
+        return cls(sequences[0].as_py(), sequences[-1].as_py(), sequences)
 
-    @property
-    def last(self) -> int:
-        """The number of the last row."""
-        return int(self.sequences[-1].as_py())
-
-    def above(self, sequence: int) -> int:
-        """Return how many rows come before the first one above a number."""
+    def above(self, sequence: int) -> "Numbers":
+        """Return those above a number that the last one is above."""
+        if self.sequences is None:
+            return Numbers(max(self.first, sequence + 1), self.last)
         found: int = pc.index(pc.greater(self.sequences, sequence), True).as_py()
-        return len(self.sequences) if found < 0 else found
+        return Numbers.given(self.sequences.slice(found))
+
+    def __len__(self) -> int:
+        """Return how many rows they are."""
+        if self.sequences is None:
+            return self.last - self.first + 1
+        return len(self.sequences)
 
 
 class _Unanswered(Struct, frozen=True):
@@ -162,12 +170,11 @@ class TopicPublisher:
 
     def _rest(self, chunk: _Unanswered, numbers: Numbers, last: int) -> _Unanswered:
         """Count the rows that are stored, and return those above."""
-        known = numbers.above(last)
+        above = numbers.above(last)
+        known = len(numbers) - len(above)
         self.stored += known
         self.repeated += known
-        return _Unanswered(
-            chunk.rows.slice(known), Numbers(sequences=numbers.sequences.slice(known)), None
-        )
+        return _Unanswered(chunk.rows.slice(known), above, None)
 
     def _reopen(self) -> None:
         """Send everything that is unanswered on a new stream, in its order."""
@@ -185,15 +192,22 @@ class TopicPublisher:
 
 def completed(rows: pa.RecordBatch, producer: str, now_ms: int) -> pa.RecordBatch:
     """Return rows in the layout that brokers store as it comes."""
+    given = dict(zip(rows.schema.names, rows.columns, strict=True))
     stand_ins = {"publish_time": now_ms, "producer_name": producer}
     columns = []
-    for field in SCHEMA:
-        stand_in = stand_ins.get(field.name)
-        if field.name not in rows.schema.names:
-            columns.append(pa.repeat(pa.scalar(stand_in, field.type), rows.num_rows))
+    for name in SCHEMA.names:
+        column, stand_in = given.get(name), stand_ins.get(name)
+        if column is None:
+            columns.append(_filled(name, stand_in, rows.num_rows))
             continue
-        column = convert_column(field.name, rows.column(field.name))
+        column = convert_column(name, column)
         if stand_in is not None and column.null_count:
             column = pc.fill_null(column, stand_in)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+# Chunks of a task have about the same length, and to make these costs as much as to send one.
+@lru_cache(maxsize=64)
+def _filled(name: str, value: str | int | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count)

@@ -26,7 +26,10 @@ from pydanube.spark.sink.numbering import TaskIdentity
 from pydanube.spark.sink.publishing import Numbers, TopicPublisher
 from pydanube.wire.flight.descriptors import PlanCommand, PublishCommand
 
+_ROW = "danube_row"
+"""The column of a row's number in its task, where its partition may depend on it."""
 _SEQUENCE = "danube_sequence"
+"""The column of a row's own number, where the data gives it."""
 
 
 class TaskResult(Struct, frozen=True, kw_only=True):
@@ -78,9 +81,11 @@ class WritingTask:
 
     def _take(self, batch: pa.RecordBatch) -> None:
         first = self._rows
-        numbered = pa.arange(first, first + batch.num_rows)
         self._rows += batch.num_rows
-        batch = batch.append_column("danube_row", numbered)
+        topic = self._options.topic
+        if topic is None or len(self._physical(topic)) > 1:
+            numbers = pa.arange(first, first + batch.num_rows)
+            batch = batch.append_column(_ROW, numbers)
         for producer, own in self._by_producer(batch):
             for topic, rows in split_by_topic(own, self._options.topic):
                 for physical, part in self._by_partition(topic, rows):
@@ -109,8 +114,7 @@ class WritingTask:
             yield partitions[0], rows
             return
         keys = rows.column("routing_key") if "routing_key" in rows.schema.names else None
-        first = rows.column("danube_row")
-        chosen = partitions_for(keys, first, len(partitions))
+        chosen = partitions_for(keys, rows.column(_ROW), len(partitions))
         for number, physical in enumerate(partitions):
             part = rows.filter(pc.equal(chosen, number))
             if part.num_rows:
@@ -191,21 +195,13 @@ class _Flow:
 
     def take(self, rows: pa.RecordBatch) -> None:
         messages = self._messages(rows)
-        numbers = self._numbers(rows)
-        if numbers is not None:
+        if self._identity is not None and self._options.sequence_column is not None:
+            numbers = self._given_numbers(rows, self._options.sequence_column)
             messages = messages.append_column(_SEQUENCE, numbers)
         for chunk in self._chunker.add(messages):
             self._send(chunk)
 
-    def _numbers(self, rows: pa.RecordBatch) -> pa.Array | None:
-        if self._identity is None:
-            return None
-        column = self._options.sequence_column
-        if column is None:
-            first = self._identity.sequence(self._count)
-            self._count += rows.num_rows
-            self._identity.sequence(self._count)
-            return pa.arange(first, first + rows.num_rows)
+    def _given_numbers(self, rows: pa.RecordBatch, column: str) -> pa.Array:
         numbers = rows.column(column).cast(pa.int64())
         last = pa.array([-1 if self._last is None else self._last], pa.int64())
         before = pa.concat_arrays([last, numbers[:-1]])
@@ -226,6 +222,10 @@ class _Flow:
     def _send(self, chunk: pa.RecordBatch) -> None:
         numbers = None
         if _SEQUENCE in chunk.schema.names:
-            numbers = Numbers(sequences=chunk.column(_SEQUENCE))
+            numbers = Numbers.given(chunk.column(_SEQUENCE))
             chunk = chunk.drop_columns([_SEQUENCE])
+        elif self._identity is not None:
+            first = self._identity.sequence(self._count)
+            self._count += chunk.num_rows
+            numbers = Numbers(first, self._identity.sequence(self._count - 1))
         self.publisher.send(chunk, numbers)

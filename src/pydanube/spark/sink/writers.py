@@ -69,6 +69,7 @@ class BatchWriter(DataSourceArrowWriter):
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         check_counts(messages)
+        keep_what_is_loaded()
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -113,6 +114,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @override
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         check_counts(messages)
+        keep_what_is_loaded()
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

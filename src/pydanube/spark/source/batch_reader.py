@@ -37,6 +37,7 @@ from pydanube.spark.source.ranges import check_vector, starts_of
 from pydanube.spark.source.reading import PieceTask, read_task
 from pydanube.spark.source.rows import Place
 from pydanube.spark.source.topics import Topics
+from pydanube.spark.workers import keep_what_is_loaded
 
 _OPERATORS: Mapping[type[Filter], Operator] = {
     EqualTo: "=",
@@ -144,7 +145,9 @@ class BatchReader(DataSourceReader):
         pieces: list[Piece] = []
         for name in sorted(found.bounds):
             pieces += cut(name, found.states[name].id, *found.bounds[name], grid)
-        return [TaskPartition(task) for task in plan_tasks(options, found.topics, pieces, sizes)]
+        tasks = plan_tasks(options, found.topics, pieces, sizes)
+        keep_what_is_loaded()
+        return [TaskPartition(task) for task in tasks]
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -27,6 +27,7 @@ from pydanube.spark.source.rows import (
 )
 from pydanube.spark.source.segment_files import ANY_TIME, SegmentFiles, TimeBounds
 from pydanube.spark.source.topics import Topics
+from pydanube.spark.workers import keep_what_is_loaded
 from pydanube.storage.config import Durable
 from pydanube.wire.flight.blocking import Plan
 from pydanube.wire.flight.descriptors import Ticket
@@ -199,7 +200,8 @@ def read_task(
                 rows = rows.filter(expression)
             yield rows if decoder is None else _with_values(rows, first, decoder, schema)
 
-    return gather(converted())
+    yield from gather(converted())
+    keep_what_is_loaded()
 
 
 def _decoder(options: ReadOptions, reader: ReaderSchema) -> PayloadDecoder:

@@ -6,7 +6,7 @@ from typing import Final
 
 from google.protobuf.descriptor import FileDescriptor
 
-from pydanube.wire.calls import Call, HandlerTable, StatusCode
+from pydanube.wire.calls import Body, Call, HandlerTable, StatusCode, whole
 from pydanube.wire.danube.generated import Reflection_pb2 as reflection
 from pydanube.wire.danube.private_pool import POOL
 from pydanube.wire.danube.services import decode
@@ -36,13 +36,13 @@ class Reflection:
             table.add_exchange(path, self._serve)
 
     async def _serve(
-        self, requests: AsyncIterator[bytes], call: Call
+        self, requests: AsyncIterator[Body], call: Call
     ) -> AsyncIterator[Sequence[bytes]]:
         return self._answers(requests)
 
-    async def _answers(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Sequence[bytes]]:
+    async def _answers(self, requests: AsyncIterator[Body]) -> AsyncIterator[Sequence[bytes]]:
         async for data in requests:
-            yield [self._encoded_answer(data)]
+            yield [self._encoded_answer(whole(data))]
 
     def _encoded_answer(self, data: bytes) -> bytes:
         known = self._known.get(data)

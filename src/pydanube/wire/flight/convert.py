@@ -13,7 +13,7 @@ from msgspec import Struct
 from pydanube.errors import InvalidRequest
 from pydanube.model.batch import SCHEMA, Batch
 from pydanube.wire.flight.columns import check_type, convert_column, has_our_layout
-from pydanube.wire.flight.framing import encapsulate, flight_data
+from pydanube.wire.flight.framing import BodyParts, encapsulate, flight_data
 from pydanube.wire.flight.ipc import IpcHead, IpcKind, read_head, unpacked_bytes
 from pydanube.wire.flight.rows import check_rows
 
@@ -57,26 +57,30 @@ class Intake:
         self._ours = False
         self._dictionaries: dict[int, list[_Dictionary]] = {}
 
-    def take(self, header: memoryview, body: memoryview) -> Batch | None:
+    def take(self, header: memoryview, body: BodyParts) -> Batch | None:
         """Return the batch a message brought, if it brought one; it may have no rows.
 
         InvalidRequest says what is wrong with it; nothing of a refused message is kept.
         """
         head = read_head(bytes(header))
-        if not 0 <= head.body_bytes <= len(body):
+        size = sum(map(len, body))
+        if not 0 <= head.body_bytes <= size:
             raise InvalidRequest(
-                f"the batch's header promises a body of {head.body_bytes} bytes, not {len(body)}"
+                f"the batch's header promises a body of {head.body_bytes} bytes, not {size}"
             )
-        # Where one message ends and the next begins in a stream must not be the sender's to say.
-        body = body[: head.body_bytes]
+        message = encapsulate(header, body)
+        if head.body_bytes < size:
+            # Where one message ends and the next begins in a stream is not the sender's to say.
+            message = message[: head.body_bytes - size]
         if head.kind is IpcKind.SCHEMA:
-            self._begin(encapsulate(header, body))
+            self._begin(message)
             return None
         if self._schema is None:
             raise InvalidRequest("the stream must begin with its Arrow schema")
-        weight = unpacked_bytes(head, body) if head.compressed else len(body)
+        weight = head.body_bytes
+        if head.compressed:
+            weight = unpacked_bytes(head, memoryview(message)[len(message) - weight :])
         _check_size(weight, BATCH_BYTES_MAX)
-        message = encapsulate(header, body)
         if head.kind is IpcKind.DICTIONARY:
             self._keep_dictionary(head, _Dictionary(message, weight + len(message)))
             return None

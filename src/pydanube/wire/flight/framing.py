@@ -1,16 +1,16 @@
 """The messages of Arrow Flight as bytes: protobuf fields, read and written by hand.
 
 Nothing here knows what a topic is. Bytes that carry data are never parsed, and copied once: into
-the message that is sent, or out of the one that came.
+the message that is sent, or out of the parts in which one came.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct as Layout
 
 from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
-from pydanube.wire.calls import Body
+from pydanube.wire.calls import Body, whole
 
 Field = tuple[int, int | memoryview]
 """A field's number, and its value: a number, or the bytes of a string or message."""
@@ -31,13 +31,16 @@ _PREFIX = Layout("<4si")
 """What an encapsulated IPC message begins with: a marker, and the length of its metadata."""
 
 
+BodyParts = tuple[bytes | memoryview, ...]
+
+
 class FlightData(Struct, frozen=True):
     """One message of a stream: an Arrow IPC message cut in two, and what the caller says of it."""
 
     descriptor: bytes | None
     header: memoryview
     app_metadata: bytes
-    body: memoryview
+    body: BodyParts
 
 
 class Descriptor(Struct, frozen=True):
@@ -72,16 +75,30 @@ class FlightInfo(Struct, frozen=True, kw_only=True):
 # What arrives.
 
 
-def read_flight_data(message: bytes) -> FlightData:
+def read_flight_data(message: Body) -> FlightData:
     """Cut a FlightData into its fields; header and body share the memory of `message`."""
+    if isinstance(message, bytes):
+        return _flight_data(fields(message))
+    first, *others = message
+    try:
+        *before, (number, body) = fields(first, beyond=sum(map(len, others)))
+        if number != _BODY:
+            raise _malformed()
+    except InvalidRequest:  # Unless it is cut within its body, it must be put together.
+        return read_flight_data(whole(message))
+    return _flight_data(before, (_view(body), *others))
+
+
+def _flight_data(found: Iterable[Field], body: BodyParts = ()) -> FlightData:
     descriptor: bytes | None = None
-    header = body = memoryview(b"")
+    header = memoryview(b"")
     app_metadata = b""
-    for number, value in fields(message):
+    for number, value in found:
         if number == _HEADER:
             header = _view(value)
         elif number == _BODY:
-            body = _view(value)
+            only = _view(value)
+            body = (only,) if only else ()
         elif number == _APP_METADATA:
             app_metadata = bytes(_view(value))
         elif number == _DESCRIPTOR:
@@ -90,11 +107,11 @@ def read_flight_data(message: bytes) -> FlightData:
     return FlightData(descriptor, header, app_metadata, body)
 
 
-def encapsulate(header: memoryview, body: memoryview) -> bytes:
+def encapsulate(header: memoryview, body: BodyParts) -> bytes:
     """Return the IPC message as files and streams hold it, and as the journal stores it."""
     padding = -len(header) % 8
     prefix = _PREFIX.pack(_CONTINUATION, len(header) + padding)
-    return b"".join((prefix, header, bytes(padding), body))
+    return b"".join((prefix, header, bytes(padding), *body))
 
 
 def read_descriptor(message: bytes) -> Descriptor:
@@ -132,8 +149,12 @@ def read_action(message: bytes) -> tuple[str, bytes]:
     return kind, body
 
 
-def fields(message: bytes) -> Iterator[Field]:
-    """Yield every field in its order; InvalidRequest where the bytes are no protobuf message."""
+def fields(message: bytes | memoryview, *, beyond: int = 0) -> Iterator[Field]:
+    """Yield every field in its order; InvalidRequest where the bytes are no protobuf message.
+
+    When so many bytes `beyond` these belong to the message, they must be the end of its last
+    field, of which only the beginning is here.
+    """
     view = memoryview(message)
     at, size = 0, len(message)
     while at < size:
@@ -143,6 +164,9 @@ def fields(message: bytes) -> Iterator[Field]:
             raise _malformed()
         if wire_type == _BYTES:
             length, at = _read_varint(message, at)
+            if beyond and length == size - at + beyond:
+                yield number, view[at:]
+                return
             if length > size - at:
                 raise _malformed()
             yield number, view[at : at + length]
@@ -158,9 +182,11 @@ def fields(message: bytes) -> Iterator[Field]:
             at += length
         else:
             raise _malformed()
+    if beyond:
+        raise _malformed()
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(message: bytes | memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     for place in range(at, min(at + _VARINT_BYTES_MAX, len(message))):
         byte = message[place]

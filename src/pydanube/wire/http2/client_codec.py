@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
-from pydanube.wire.calls import CallRefused, StatusCode
+from pydanube.wire.calls import CallRefused, StatusCode, whole
 from pydanube.wire.http2.client_heads import ReplyHead, read_reply
 from pydanube.wire.http2.codec import Codec
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
@@ -224,7 +224,7 @@ class ClientCodec(Codec[ClientStream]):
             for message in stream.reader.feed(data, start, end):
                 if self.streams.get(stream.id) is not stream:
                     return  # The caller gave up when it saw the one before.
-                self._reply_arrived(stream, message)
+                self._reply_arrived(stream, whole(message))
         except CallRefused as refusal:
             self._end_call(stream, refusal.code, refusal.text)
 

@@ -91,16 +91,16 @@ class MessageReader:
         """How much of the message that has begun is known to be missing."""
         return self._missing or 0
 
-    def feed(self, data: bytes, start: int, end: int) -> list[bytes]:
-        """Take one piece and return the messages it completes."""
-        messages: list[bytes] = []
+    def feed(self, data: bytes, start: int, end: int) -> list[Body]:
+        """Take one piece and return the messages it completes, long ones in their pieces."""
+        messages: list[Body] = []
         view = memoryview(data)
         while start < end:
             if self._missing is None:
                 start = self._feed_prefix(data, start, end)
             elif self._missing <= end - start and not self._body:
                 # All of it is here: it need not be gathered first.
-                messages.append(self._finish(data[start : start + self._missing]))
+                messages.append(self._unpacked(data[start : start + self._missing]))
                 start += self._missing
                 self._missing = None
             else:
@@ -137,13 +137,15 @@ class MessageReader:
         else:
             self._body.append(bytearray(piece))
 
-    def _take(self) -> bytes:
+    def _take(self) -> Body:
         body, self._body = self._body, []
         self._body_bytes = 0
         self._missing = None
-        return self._finish(b"".join(body))
+        if self._compressed or len(body) < 2:
+            return self._unpacked(b"".join(body))
+        return tuple(bytes(part) if isinstance(part, bytearray) else part for part in body)
 
-    def _finish(self, body: bytes) -> bytes:
+    def _unpacked(self, body: bytes) -> bytes:
         if not self._compressed:
             return body
         if self._encoding != GZIP:

@@ -40,18 +40,18 @@ _CANCELLED_PER_ROUND: Final = 4
 _log = get_logger(__name__)
 
 
-class Inbox(AsyncIterator[bytes]):
+class Inbox(AsyncIterator[Body]):
     """The requests of an exchange, for the one task that iterates over them."""
 
     def __init__(self, codec: ServerCodec, stream: ServerStream) -> None:
         self._codec = codec
         self._stream = stream
-        self._requests: deque[bytes] = deque()
+        self._requests: deque[Body] = deque()
         self._ended = False
         self._arrival: asyncio.Future[None] | None = None
 
     @override
-    async def __anext__(self) -> bytes:
+    async def __anext__(self) -> Body:
         while not self._requests:
             if self._ended:
                 raise StopAsyncIteration
@@ -61,7 +61,7 @@ class Inbox(AsyncIterator[bytes]):
         self._codec.consumed(self._stream, request)
         return request
 
-    def put(self, request: bytes) -> None:
+    def put(self, request: Body) -> None:
         """Take a request that has arrived."""
         self._requests.append(request)
         self._wake()
@@ -135,7 +135,7 @@ class ServerCalls(ServerApplication):
         self._set_deadline(stream)
 
     @override
-    def exchange_request(self, stream: ServerStream, message: bytes) -> None:
+    def exchange_request(self, stream: ServerStream, message: Body) -> None:
         if stream.inbox is not None:
             stream.inbox.put(message)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from pydanube.wire.calls import CallRefused, HandlerTable, StatusCode
+from pydanube.wire.calls import CallRefused, HandlerTable, StatusCode, whole
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
 from pydanube.wire.http2.grpc_framing import PREFIX, PREFIX_BYTES, MessageReader
 from pydanube.wire.http2.header_blocks import HeaderBlocks
@@ -214,7 +214,7 @@ class ServerCodec(Exchanges):
             for message in reader.feed(data, start, end):
                 if stream.message is not None:
                     raise CallRefused(StatusCode.INTERNAL, "the request holds several messages")
-                stream.message = message
+                stream.message = whole(message)
         except CallRefused as refusal:
             self.refuse(stream, refusal.code, refusal.text)
             return

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from pydanube.wire.calls import CallRefused, StatusCode
+from pydanube.wire.calls import Body, CallRefused, StatusCode, body_bytes
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
 from pydanube.wire.http2.flow import LargeRequests
 from pydanube.wire.http2.frames import window_update_frame
@@ -22,7 +22,7 @@ class ServerApplication(Protocol):
     def exchange_began(self, stream: ServerStream) -> None:
         """Take a call whose requests follow one by one."""
 
-    def exchange_request(self, stream: ServerStream, message: bytes) -> None:
+    def exchange_request(self, stream: ServerStream, message: Body) -> None:
         """Take one request of such a call; say `consumed` when it is out of the way."""
 
     def exchange_requests_ended(self, stream: ServerStream) -> None:
@@ -80,7 +80,7 @@ class Exchanges(Replies):
             stream.started_ms = self._now_ms
         try:
             for message in reader.feed(data, start, end):
-                stream.unread_bytes += len(message) + PREFIX_BYTES
+                stream.unread_bytes += body_bytes(message) + PREFIX_BYTES
                 stream.started_ms = self._now_ms
                 self._application.exchange_request(stream, message)
                 if stream.local_closed:
@@ -104,11 +104,11 @@ class Exchanges(Replies):
         else:
             self._application.exchange_requests_ended(stream)
 
-    def consumed(self, stream: ServerStream, message: bytes) -> None:
+    def consumed(self, stream: ServerStream, message: Body) -> None:
         """Say that a request of an exchange is out of the way."""
         if self.streams.get(stream.id) is not stream:
             return
-        stream.unread_bytes -= len(message) + PREFIX_BYTES
+        stream.unread_bytes -= body_bytes(message) + PREFIX_BYTES
         self._recount(stream)
         self._large.end(stream.id)
         self._give_windows()

@@ -11,6 +11,7 @@ from pydanube.errors import InvalidRequest
 from pydanube.spark.options import Access, WriteOptions
 from pydanube.spark.sink.digests import digest_of
 from pydanube.spark.sink.frames import (
+    LENIENCE,
     Chunker,
     check_frame,
     messages_of,
@@ -90,28 +91,57 @@ def test_rows_without_a_key_take_turns_by_their_number_in_the_task():
 _rows = st.lists(st.binary(max_size=40), min_size=1, max_size=60)
 
 
+def chunks_of(batches, rows_max, bytes_max):
+    chunker = Chunker(rows_max, bytes_max)
+    found = [chunk for batch in batches for chunk in chunker.add(batch)]
+    rest = chunker.rest()
+    return [*found, *([rest] if rest is not None else [])]
+
+
 @example([b"a"] * 6, [1], 2, 400)
 @given(_rows, st.lists(st.integers(1, 59), max_size=5), st.integers(1, 9), st.integers(70, 400))
-def test_chunks_depend_on_the_rows_alone(payloads, cuts, rows_max, bytes_max):
+def test_chunks_hold_all_rows_in_their_order_and_no_more_than_they_may(
+    payloads, cuts, rows_max, bytes_max
+):
     whole = pa.record_batch({"payload": pa.array(payloads, pa.binary())})
+    edges = sorted(cut for cut in set(cuts) if cut < len(payloads))
+    batches = [
+        whole.slice(low, high - low)
+        for low, high in zip([0, *edges], [*edges, len(payloads)], strict=True)
+    ]
+    chunks = chunks_of(batches, rows_max, bytes_max)
+    assert pa.concat_batches(chunks).column("payload").to_pylist() == payloads
+    assert all(1 <= each.num_rows <= rows_max for each in chunks)
+    weights = [(each.num_rows, pc.sum(row_weights(each)).as_py()) for each in chunks]
+    assert all(count == 1 or weight <= bytes_max * LENIENCE for count, weight in weights)
+    # A repeat has equal batches, wherever they happen to lie in memory.
+    repeat = chunks_of([pa.concat_batches([each]) for each in batches], rows_max, bytes_max)
+    assert [digest_of(each) for each in repeat] == [digest_of(each) for each in chunks]
 
-    def chunks(edges):
-        chunker = Chunker(rows_max, bytes_max)
-        found = []
-        for low, high in zip([0, *edges], [*edges, len(payloads)], strict=True):
-            found += chunker.add(whole.slice(low, high - low))
-        rest = chunker.rest()
-        return [*found, *([rest] if rest is not None else [])]
 
-    at_once = chunks([])
-    in_parts = chunks(sorted(cut for cut in set(cuts) if cut < len(payloads)))
-    assert [each.to_pylist() for each in at_once] == [each.to_pylist() for each in in_parts]
-    assert [digest_of(each) for each in at_once] == [digest_of(each) for each in in_parts]
-    joined = pa.concat_batches(at_once).column("payload").to_pylist()
-    assert joined == payloads
-    assert all(1 <= each.num_rows <= rows_max for each in at_once)
-    weights = [(each.num_rows, pc.sum(row_weights(each)).as_py()) for each in at_once]
-    assert all(count == 1 or weight <= bytes_max for count, weight in weights)
+def payload_address(rows):
+    return rows.column("payload").buffers()[2].address
+
+
+def test_a_large_batch_is_cut_evenly_and_not_copied():
+    rows = pa.record_batch({"payload": pa.array([bytes(1_000)] * 400, pa.binary())})
+    chunks = chunks_of([rows], 1_000, 200_000)
+    assert [each.num_rows for each in chunks] == [200, 200]
+    assert {payload_address(each) for each in chunks} == {payload_address(rows)}
+
+
+def test_small_batches_gather_until_a_large_one_comes():
+    def rows(count):
+        return pa.record_batch({"payload": pa.array([b"x"] * count, pa.binary())})
+
+    batches = [rows(4), rows(4), rows(4), rows(1), rows(6), rows(2)]
+    assert [each.num_rows for each in chunks_of(batches, 10, 10_000)] == [8, 5, 6, 2]
+
+
+def test_a_row_heavier_than_a_chunk_is_one_of_its_own():
+    rows = pa.record_batch({"payload": pa.array([b"a", bytes(5_000), b"b"], pa.binary())})
+    chunks = [each.column("payload").to_pylist() for each in chunks_of([rows], 10, 1_000)]
+    assert chunks == [[b"a"], [bytes(5_000)], [b"b"]]
 
 
 def test_a_digest_tells_rows_apart_by_their_values_alone():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pydanube.wire.calls import HandlerTable, StatusCode
+from pydanube.wire.calls import HandlerTable, StatusCode, whole
 from pydanube.wire.http2.errors import ErrorCode
 from pydanube.wire.http2.frames import (
     DATA,
@@ -68,7 +68,7 @@ class TalkServer(Recording):
     def take(self, stream):
         message = self.unread[stream.id].pop(0)
         self.codec.consumed(stream, message)
-        return message
+        return whole(message)
 
     def live_for_minutes(self, minutes):
         """Let time pass with a peer that answers."""
@@ -332,7 +332,7 @@ def test_a_client_that_ends_its_requests_behind_a_queue_sends_all_of_them():
     pair.client.send_request(stream, [frame_messages([bytes(150 * KIB)])])
     pair.client.end_requests(stream)
     pair.settle()
-    assert (server.unread[1], server.over) == ([bytes(150 * KIB)], [1])
+    assert ([whole(each) for each in server.unread[1]], server.over) == ([bytes(150 * KIB)], [1])
     pair.client.send_request(stream, [frame_messages([b"late"])])
     pair.settle()
     assert len(server.unread[1]) == 1
