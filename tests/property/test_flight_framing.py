@@ -52,6 +52,23 @@ def test_flight_data_is_read_as_protobuf_wrote_it(descriptor, header, app_metada
         assert framing.read_descriptor(read.descriptor) == descriptor
 
 
+def test_fields_behind_the_body_are_no_part_of_it_wherever_the_message_is_cut():
+    message = b"".join(
+        (
+            framing.bytes_field(2, b"header"),
+            framing.bytes_field(1000, b"body"),
+            framing.bytes_field(3, b"metadata"),
+        )
+    )
+    for cut in range(1, len(message)):
+        read = framing.read_flight_data((message[:cut], message[cut:]))
+        assert (read.header, read.app_metadata, whole(read.body)) == (
+            b"header",
+            b"metadata",
+            b"body",
+        )
+
+
 @given(st.integers(0, 70), BYTES, BYTES)
 def test_an_ipc_message_survives_being_sent_and_put_together_again(padded_words, body, metadata):
     header = bytes(range(8)) * padded_words

@@ -131,11 +131,12 @@ def test_a_large_batch_is_cut_evenly_and_not_copied():
 
 
 def test_small_batches_gather_until_a_large_one_comes():
-    def rows(count):
-        return pa.record_batch({"payload": pa.array([b"x"] * count, pa.binary())})
-
-    batches = [rows(4), rows(4), rows(4), rows(1), rows(6), rows(2)]
-    assert [each.num_rows for each in chunks_of(batches, 10, 10_000)] == [8, 5, 6, 2]
+    whole = pa.record_batch({"payload": pa.array([b"%d" % n for n in range(29)], pa.binary())})
+    sizes = [4, 4, 4, 1, 6, 2, 6, 2]
+    batches = [whole.slice(sum(sizes[:n]), size) for n, size in enumerate(sizes)]
+    chunks = chunks_of(batches, 10, 10_000)
+    assert [each.num_rows for each in chunks] == [8, 5, 6, 2, 6, 2]
+    assert pa.concat_batches(chunks) == whole
 
 
 def test_a_row_heavier_than_a_chunk_is_one_of_its_own():

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from pydanube.wire.calls import CallRefused, StatusCode
+from pydanube.wire.calls import CallRefused, StatusCode, whole
 from pydanube.wire.http2.grpc_framing import (
     GZIP,
     IDENTITY,
@@ -61,6 +61,18 @@ def test_a_message_of_many_tiny_pieces_takes_little_more_room_than_it_is_long():
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 400_000
+
+
+def test_a_long_message_is_given_away_in_the_pieces_it_came_in():
+    machine = reader(size=MIB)
+    message = bytes(range(256)) * 1_000
+    data = frame_messages([message])
+    first, second = data[:100_000], data[100_000:]
+    assert machine.feed(first, 0, len(first)) == []
+    (found,) = machine.feed(second, 0, len(second))
+    assert all(part.obj is piece for part, piece in zip(found, (first, second), strict=True))
+    assert whole(found) == message
+    assert machine.held_bytes == machine.missing_bytes == 0
 
 
 def packed(message):
