@@ -133,7 +133,7 @@ WRITE_OPTIONS = (
     Option("producer", "none", "batch writes: instead of jobId, with epoch"),
     Option("epoch", "none", "batch writes: number of this batch of the producer; 0, 1, 2 …"),
     Option("batchRows", "`4096`", "rows that are published at once"),
-    Option("batchBytes", "`4m`", "bytes that are published at once"),
+    Option("batchBytes", "`4m`", "about how many bytes are published at once; at most `12m`"),
     Option("inFlight", "`8`", "batches on their way at a time"),
     Option("requestTimeoutMs", "`30000`", "time for one call"),
 )
@@ -301,7 +301,7 @@ def write_options(
         "producer": given.read("producer", _identity),
         "epoch": given.read("epoch", _epoch),
         "batch_rows": given.read("batchRows", _batch_rows),
-        "batch_bytes": given.read("batchBytes", read_size),
+        "batch_bytes": given.read("batchBytes", _batch_bytes),
         "in_flight": given.read("inFlight", _positive),
     }
     return WriteOptions(
@@ -461,6 +461,13 @@ def _batch_rows(text: str) -> int:
     if number > 65_536:
         raise InvalidRequest("must be at most 65536")
     return number
+
+
+def _batch_bytes(text: str) -> int:
+    size = read_size(text)
+    if size > 12 * 2**20:
+        raise InvalidRequest("must be at most 12m: brokers take batches of up to 16 MiB")
+    return size
 
 
 def _one_of(*words: str) -> Callable[[str], str]:

@@ -138,6 +138,7 @@ def test_no_secret_is_in_what_is_printed():
         (True, {"sequenceColumn": "n"}, "goes with option producerColumn"),
         (True, {"encode": "avro"}, "schemaSubject"),
         (True, {"batchRows": "100000"}, "at most 65536"),
+        (True, {"batchBytes": "13m"}, "option batchBytes: must be at most 12m"),
         (True, {"guarantee": "maybe"}, "exactly_once, at_least_once"),
         (True, {"startingOffsets": "latest"}, "there is no option startingOffsets"),
     ],

@@ -81,12 +81,13 @@ def read_flight_data(message: Body) -> FlightData:
         return _flight_data(fields(message))
     first, *others = message
     try:
-        *before, (number, body) = fields(first, beyond=sum(map(len, others)))
-        if number != _BODY:
-            raise _malformed()
-    except InvalidRequest:  # Unless it is cut within its body, it must be put together.
+        found = list(fields(first, beyond=sum(map(len, others))))
+    except InvalidRequest:
+        found = []
+    if not found or found[-1][0] != _BODY:
+        # It is not cut within its body alone, and must be put together.
         return read_flight_data(whole(message))
-    return _flight_data(before, (_view(body), *others))
+    return _flight_data(found[:-1], (_view(found[-1][1]), *others))
 
 
 def _flight_data(found: Iterable[Field], body: BodyParts = ()) -> FlightData:
