@@ -84,7 +84,7 @@ def messages_of(
     rows: pa.RecordBatch, columns: FrameColumns, encode: Encode = json_payloads
 ) -> pa.RecordBatch:
     """Return the columns of messages, under their own names."""
-    found = {name: rows.column(name) for name in columns.message}
+    found = {name: _small(rows.column(name)) for name in columns.message}
     if columns.record:
         found["payload"] = encode(rows.select(list(columns.record)))
     payload = found["payload"]
@@ -95,6 +95,18 @@ def messages_of(
     if pa.types.is_string(payload.type):
         found["payload"] = payload.cast(pa.binary())
     return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+
+
+def _small(column: pa.Array) -> pa.Array:
+    """Return texts and bytes with offsets of 32 bits; Spark can be told to give them 64."""
+    kind = column.type
+    if pa.types.is_large_binary(kind):
+        return column.cast(pa.binary())
+    if pa.types.is_large_string(kind):
+        return column.cast(pa.utf8())
+    if pa.types.is_map(kind) and pa.types.is_large_string(kind.key_type):
+        return column.cast(pa.map_(pa.utf8(), pa.utf8()))
+    return column
 
 
 def split_by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -13,6 +13,7 @@ from pydanube.spark.sink.digests import digest_of
 from pydanube.spark.sink.frames import (
     LENIENCE,
     Chunker,
+    FrameColumns,
     check_frame,
     messages_of,
     partitions_for,
@@ -66,6 +67,25 @@ def test_rows_without_payload_are_refused():
     columns = check_frame([("payload", "string")], options())
     with pytest.raises(InvalidRequest, match="1 rows have no payload"):
         messages_of(pa.record_batch({"payload": ["a", None]}), columns)
+
+
+def test_columns_with_long_offsets_are_those_of_messages_with_short_ones():
+    large, small = (
+        pa.record_batch(
+            {
+                "payload": pa.array([b"a", b"bc"], binary),
+                "routing_key": pa.array(["k", None], text),
+                "attributes": pa.array([[("x", "y")], None], pa.map_(text, text)),
+            }
+        )
+        for binary, text in ((pa.large_binary(), pa.large_utf8()), (pa.binary(), pa.utf8()))
+    )
+    columns = FrameColumns(message=("payload", "routing_key", "attributes"))
+    assert messages_of(large, columns) == small
+    assert digest_of(messages_of(large, columns)) == digest_of(small)
+    texts = pa.record_batch({"payload": pa.array(["a"], pa.large_utf8())})
+    payload = messages_of(texts, FrameColumns(message=("payload",))).column("payload")
+    assert (payload.type, payload.to_pylist()) == (pa.binary(), [b"a"])
 
 
 def test_rows_go_where_their_topic_says():
