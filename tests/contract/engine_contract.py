@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from pydanube.wire.calls import CallRefused, HandlerTable, StatusCode
+from pydanube.wire.calls import CallRefused, HandlerTable, StatusCode, body_bytes
 from pydanube.wire.danube import services
 from tests.support.raw_http2 import DATA, HEADERS, RawCall
 
@@ -619,7 +619,7 @@ class EngineContract:
             async def groups():
                 await go_on.wait()
                 async for request in requests:
-                    seen.append(len(request))
+                    seen.append(body_bytes(request))
                 yield [b"done"]
 
             return groups()

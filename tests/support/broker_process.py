@@ -16,6 +16,10 @@ READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 
 
+_given: set[int] = set()
+"""Ports that were drawn before: whoever got one may not have begun to listen yet."""
+
+
 def free_ports(count: int) -> list[int]:
     """Ports nobody uses now, below the range that outgoing connections draw from.
 
@@ -26,13 +30,15 @@ def free_ports(count: int) -> list[int]:
     chance = random.SystemRandom()
     while len(found) < count:
         port = chance.randrange(10_000, 32_000)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in found:
-            found.append(port)
+        _given.add(port)
+        found.append(port)
     return found
 
 
