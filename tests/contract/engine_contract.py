@@ -204,7 +204,7 @@ class EngineContract:
             call = channel.unary_unary("/test/unary")(b"")
             await within_patience(started.wait())
             call.cancel()
-            await within_patience(cancelled.wait())
+            assert await within_patience(cancelled.wait())
 
     async def test_a_deadline_that_passes_cancels_the_handler(self):
         cancelled = asyncio.Event()
@@ -355,9 +355,9 @@ class EngineContract:
 
         async with self.serving(stream=handler) as (_, channel):
             call = channel.unary_stream("/test/stream")(b"")
-            await within_patience(call.read())
+            assert await within_patience(call.read()) == b"first"
             call.cancel()
-            await within_patience(groups.closed.wait())
+            assert await within_patience(groups.closed.wait())
 
     async def test_a_cancelled_stream_runs_a_generators_clean_up(self):
         cleaned = asyncio.Event()
@@ -374,9 +374,9 @@ class EngineContract:
 
         async with self.serving(stream=handler) as (_, channel):
             call = channel.unary_stream("/test/stream")(b"")
-            await within_patience(call.read())
+            assert await within_patience(call.read()) == b"first"
             call.cancel()
-            await within_patience(cleaned.wait())
+            assert await within_patience(cleaned.wait())
 
     async def test_a_lost_connection_closes_the_iterator(self):
         groups = ClosableGroups()
@@ -387,7 +387,7 @@ class EngineContract:
         async with self.serving(stream=handler) as (server, _):
             async with RawCall(server.port, "/test/stream") as raw:
                 await within_patience(raw.next_frame())
-            await within_patience(groups.closed.wait())
+            assert await within_patience(groups.closed.wait())
 
     async def test_a_reader_that_does_not_keep_up_holds_the_iterator_back(self):
         taken = 0

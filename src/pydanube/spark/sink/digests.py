@@ -25,7 +25,7 @@ def _add(state: "xxhash.xxh64", column: pa.Array) -> None:
     elif pa.types.is_binary(column.type) or pa.types.is_string(column.type):
         _add(state, pc.binary_length(column))
         # Nulls are told by their lengths; what lies below them is left out.
-        state.update(_values_in_a_row(column.drop_null() if column.null_count else column))
+        state.update(values_in_a_row(column.drop_null() if column.null_count else column))
     else:
         if column.null_count:
             _add(state, column.is_valid().cast(pa.uint8()))
@@ -39,8 +39,8 @@ def _add(state: "xxhash.xxh64", column: pa.Array) -> None:
             )
 
 
-def _values_in_a_row(column: pa.Array) -> memoryview:
-    """Return the bytes of texts or binaries without nulls: they lie one behind the other."""
+def values_in_a_row(column: pa.Array) -> memoryview:
+    """Return the bytes of texts or binaries, one behind the other, with what lies below nulls."""
     _, offsets, data = column.buffers()
     if data is None or not len(column):
         return memoryview(b"")

@@ -9,6 +9,7 @@ from msgspec import Struct
 from pydanube.errors import InvalidRequest
 from pydanube.model.hashing import fnv1a_64
 from pydanube.spark.options import WriteOptions
+from pydanube.spark.sink.digests import values_in_a_row
 from pydanube.spark.sink.encoding import Encode, json_payloads
 
 MESSAGE_COLUMNS = {
@@ -146,20 +147,10 @@ def batch_weight(rows: pa.RecordBatch) -> int:
     weight: int = _ROW_WEIGHT * rows.num_rows
     for column in rows.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
-            weight += _bytes_between(column)
+            weight += len(values_in_a_row(column))
         elif pa.types.is_map(column.type) and column.null_count < len(column):
             weight += pc.sum(_map_weights(column)).as_py()
     return weight
-
-
-def _bytes_between(column: pa.Array) -> int:
-    """Return how many bytes lie between the first value and the last, both included."""
-    offsets = column.buffers()[1]
-    if not len(column) or offsets is None:
-        return 0
-    places = memoryview(offsets).cast("i")
-    size: int = places[column.offset + len(column)] - places[column.offset]
-    return size
 
 
 def row_weights(rows: pa.RecordBatch) -> pa.Array:
@@ -201,15 +192,15 @@ class Chunker:
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows; yield the chunks that are complete now."""
         weight = batch_weight(rows)
-        if not self._has_room(rows.num_rows, weight):
+        is_small = 2 * rows.num_rows < self._rows_max and 2 * weight < self._bytes_max
+        if not is_small or not self._has_room(rows.num_rows, weight):
             yield from self._gathered()
-        if 2 * rows.num_rows < self._rows_max and 2 * weight < self._bytes_max:
-            self._waiting.append(rows)
-            self._waiting_rows += rows.num_rows
-            self._waiting_weight += weight
-        else:
-            yield from self._gathered()
+        if not is_small:
             yield from self._pieces(rows, weight)
+            return
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        self._waiting_weight += weight
 
     def rest(self) -> pa.RecordBatch | None:
         """Return the last, incomplete chunk."""
