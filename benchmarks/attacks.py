@@ -13,7 +13,6 @@ that is no doing of its own broker.
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.attacker import HONEST
+from benchmarks.cores import CHOICES, Cores, keep_on
 from benchmarks.machine import describe_machine
 from tests.support.broker_process import BrokerProcess
 from tests.support.http2_attacks import ATTACKS
@@ -34,23 +34,6 @@ CALLS_PER_SECOND = 500
 IMPATIENT = [sys.executable, "-m", "benchmarks.impatient_broker"]
 LEAD_SECONDS = 0.2
 """So long the attack goes on before and after what is timed."""
-
-
-class Cores(NamedTuple):
-    """Where the processes run; nowhere in particular unless they are divided."""
-
-    broker: int | None = None
-    others: int | None = None
-
-
-SHARED, DIVIDED = Cores(), Cores(broker=0, others=1)
-
-
-def keep_on(core: int | None, pid: int) -> None:
-    """Give all threads of a process one core."""
-    if core is not None:
-        for thread in psutil.Process(pid).threads():
-            os.sched_setaffinity(thread.id, {core})
 
 
 class Process:
@@ -190,7 +173,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rate", type=float, default=10.0)
-    parser.add_argument("--cores", choices=["shared", "divided"], default="shared")
+    parser.add_argument("--cores", choices=CHOICES, default="shared")
     parser.add_argument("--control", action="store_true")
     arguments = parser.parse_args()
     print(
@@ -202,7 +185,7 @@ def main() -> None:
         "| attack | limit | quiet p50 / p99 ms | attacked p50 / p99 ms | p99 ratio "
         "| connections | cut off | broker CPU |\n|---|---|---|---|---|---|---|---|"
     )
-    cores = DIVIDED if arguments.cores == "divided" else SHARED
+    cores = Cores.chosen(arguments.cores)
     for impatient in (False, True):
         chosen = [name for name in arguments.only if needs_impatience(name) == impatient]
         if chosen:

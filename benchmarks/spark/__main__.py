@@ -1,15 +1,20 @@
 """Prints ratios of the data source to Spark's native ways, on topics of 1 KiB messages.
 
 python -m benchmarks.spark [--rows N] [--rounds N] [--only scans|sink|streams]
+    [--cores shared|divided]
 
 All variants take turns within a round, in another order every time, so that what else the machine
 does, and what one leaves behind, hits all of them; the median of the rounds counts. Everything
-goes into Spark's noop sink unless said otherwise. Brokers share the machine: one seals its topics
-at once, the other keeps them as a tail. Whole rows are written from a topic of their own, whose
-messages have a key and two attributes each.
+goes into Spark's noop sink unless said otherwise. One broker seals its topics at once, the other
+keeps them as a tail. Whole rows are written from a topic of their own, whose messages have a key
+and two attributes each.
+
+Shared, brokers and Spark run on all cores: what a broker does, Spark cannot. Divided, Spark with
+its Python workers has one core and the brokers, which stand for other machines, another one.
 """
 
 import argparse
+import os
 import random
 import statistics
 import sys
@@ -22,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from benchmarks.cores import CHOICES, Cores, keep_on
 from benchmarks.machine import describe_machine
 from pydanube.spark import history, session
 from pydanube.spark.sink.frames import MESSAGE_COLUMNS
@@ -35,6 +41,8 @@ TOPIC = "/default/bench"
 KEYED = "/default/bench-keyed"
 TARGET = "/default/bench-out"
 STREAM_BATCHES = 10
+WARM_UP_ROUNDS = 3
+"""Java compiles most of what it runs often in the first rounds, beside the tasks."""
 SEALING = {"storage.segments.seal_bytes": 16 << 20, "storage.segments.seal_seconds": 1}
 NEVER_SEALING = {"storage.segments.seal_bytes": 1 << 40, "storage.segments.seal_seconds": 86_400}
 
@@ -90,12 +98,12 @@ def segment_files(url: str, topic: str) -> list[str]:
 def measure(variants: dict[str, Variant], rounds: int) -> dict[str, float]:
     """Return the median seconds of each variant."""
     seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for number in range(rounds + 1):
+    for number in range(WARM_UP_ROUNDS + rounds):
         for name in random.sample(list(variants), len(variants)):
             started = time.perf_counter()
             counted = variants[name]()
             spent = time.perf_counter() - started
-            if number:  # The first round warms Java and the workers.
+            if number >= WARM_UP_ROUNDS:
                 seconds[name].append(spent if counted is None else counted)
     for name, each in seconds.items():
         print(f"{name}: {', '.join(f'{value:.2f}' for value in each)}", file=sys.stderr)
@@ -206,6 +214,13 @@ class Bench:
         return statistics.median(each["durationMs"]["triggerExecution"] for each in busy) / 1000
 
 
+def divide(spark: Any, cores: Cores) -> None:
+    """Give Spark and the brokers, which run in this process, their cores."""
+    keep_on(cores.broker, os.getpid())  # Java, too, which this process has started; so it is next.
+    java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    keep_on(cores.others, java)
+
+
 def report(found: dict[str, float]) -> None:
     """Print what was measured."""
     lines = (
@@ -238,6 +253,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=("scans", "sink", "streams"))
+    parser.add_argument("--cores", choices=CHOICES, default="shared")
     wanted = parser.parse_args()
     with Broker(settings=SEALING) as sealed, Broker(settings=NEVER_SEALING) as fresh:
         batches = payload_batches()
@@ -258,9 +274,11 @@ def main() -> None:
         spark = session("bench", "local[2,4]", **quiet)
         print(
             f"{describe_machine()}; {wanted.rows} messages of {PAYLOAD_BYTES} bytes, "
-            f"{len(files)} segments of {size / 1e6:.0f} MB together, median of {wanted.rounds}",
+            f"{len(files)} segments of {size / 1e6:.0f} MB together, median of {wanted.rounds}, "
+            f"cores {wanted.cores}",
             flush=True,
         )
+        divide(spark, Cores.chosen(wanted.cores))
         bench = Bench(spark, sealed.url, fresh.url, files, keyed_files, wanted.rows)
         parts = {"scans": bench.scans, "sink": bench.sink, "streams": bench.streams}
         variants: dict[str, Variant] = {}

@@ -5,6 +5,7 @@ the frames themselves matter.
 """
 
 import asyncio
+import random
 from contextlib import asynccontextmanager
 
 import grpc
@@ -657,9 +658,11 @@ class EngineContract:
         async with self.serving(exchange=handler) as (_, channel):
             call = channel.stream_stream("/test/exchange")()
             for size in (5, 9, 3):
-                request = bytes(size * 1024 * 1024)
+                request = random.Random(size).randbytes(size * 1024 * 1024)
                 await call.write(request)
                 assert await within_patience(call.read()) == request
+                await call.write(b"short")
+                assert await within_patience(call.read()) == b"short"
 
     async def test_many_exchanges_of_one_connection_run_at_once(self):
         async def handler(requests, call):
@@ -671,7 +674,9 @@ class EngineContract:
 
         async with self.serving(exchange=handler) as (_, channel):
             calls = [channel.stream_stream("/test/exchange")() for _ in range(50)]
-            for word in (b"1" * 70_000, b"2" * 300_000):
-                await asyncio.gather(*(call.write(word) for call in calls))
+            for size in (70_000, 300_000, 10, 600_000):
+                words = [random.Random(number).randbytes(size) for number in range(50)]
+                sending = zip(calls, words, strict=True)
+                await asyncio.gather(*(call.write(word) for call, word in sending))
                 replies = await within_patience(asyncio.gather(*(call.read() for call in calls)))
-                assert set(replies) == {word}
+                assert replies == words

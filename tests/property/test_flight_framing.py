@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydanube.errors import InvalidRequest
 from pydanube.wire.calls import whole
 from pydanube.wire.flight import framing
+from pydanube.wire.memory import allocate
 from tests.support.flight_messages import MESSAGES
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -78,6 +79,48 @@ def test_an_ipc_message_survives_being_sent_and_put_together_again(padded_words,
     assert (judged.data_header, judged.data_body, judged.app_metadata) == (header, body, metadata)
     read = framing.read_flight_data(sent)
     assert framing.encapsulate(read.header, read.body) == message
+
+
+@given(st.none() | st.just(b"descriptor"), st.binary(max_size=80), BYTES, st.binary(max_size=80))
+def test_a_message_in_memory_of_its_own_becomes_what_is_stored_within_it(
+    descriptor, header, metadata, body
+):
+    message = b"".join(
+        (
+            framing.bytes_field(1, descriptor or b""),
+            framing.bytes_field(2, header),
+            framing.bytes_field(3, metadata),
+            framing.bytes_field(1000, body),
+        )
+    )
+    memory = allocate(len(message))
+    memory[:] = message
+    read = framing.read_flight_data((memory,))
+    assert (read.header, read.app_metadata, whole(read.body)) == (header, metadata, body)
+    stored = framing.encapsulate(read.header, read.body)
+    assert stored == framing.encapsulate(memoryview(header), (body,))
+    if body and len(body) % 8 == 0:
+        assert pa.py_buffer(stored[len(stored) - len(body) :]).address % 8 == 0
+        assert stored.obj is memory.obj
+        assert stored.readonly
+
+
+@given(st.binary(min_size=1, max_size=16), st.binary(min_size=1, max_size=16), st.integers(0, 60))
+def test_of_two_bodies_the_last_counts(first, last, cut):
+    message = b"".join(
+        (
+            framing.bytes_field(1000, first),
+            framing.bytes_field(2, b"a header"),
+            framing.bytes_field(1000, last),
+        )
+    )
+    memory = allocate(len(message))
+    memory[:] = message
+    at = min(cut, len(message) - 1)
+    for body in (message, (message[:at], message[at:]), (memory,)):
+        read = framing.read_flight_data(body)
+        assert whole(read.body) == last
+        assert framing.encapsulate(read.header, read.body)[16:] == last
 
 
 @given(st.binary(max_size=40))

@@ -1,5 +1,8 @@
 """However requests are sized, sent, cut and taken, they arrive, in order and within bounds."""
 
+import random
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +13,8 @@ from tests.unit.wire.http2.test_exchanges import TALK, TalkServer
 
 STREAMS = 3
 WINDOW = 70_000
-LARGE = 200_000
+LARGE = 400_000
+PATTERN = random.Random(7).randbytes(LARGE + 1_000)
 LIMITS = Http2Limits(
     exchange_window_bytes=WINDOW,
     stream_window_bytes=65_535,
@@ -18,7 +22,7 @@ LIMITS = Http2Limits(
     large_request_bytes_max=LARGE,
     message_bytes_max=LARGE,
 )
-SIZES = st.sampled_from([0, 1, 1_000, 30_000, 65_530, 69_995, 70_000, 150_000, LARGE - 10])
+SIZES = st.sampled_from([0, 1, 1_000, 30_000, 65_530, 70_000, 150_000, 262_144, LARGE - 10])
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("send"), st.integers(0, STREAMS - 1), SIZES),
@@ -35,10 +39,10 @@ class Talker(RecordingCall):
 
 
 @settings(max_examples=60)
-@given(STEPS, st.sampled_from([1_000, 10_000, 1 << 30]))
-def test_requests_of_exchanges_arrive_in_order_within_bounds(steps, piece_bytes):
+@given(STEPS, st.sampled_from([1_000, 10_000, 100_000, 1 << 30]), st.booleans())
+def test_requests_of_exchanges_arrive_in_order_within_bounds(steps, piece_bytes, in_place):
     server = TalkServer(LIMITS, greeted=False)
-    pair = Pair(server=server, piece_bytes=piece_bytes)
+    pair = Pair(server=server, piece_bytes=piece_bytes, in_place=in_place)
     streams = [
         pair.client.open_exchange(block(request_fields(TALK)), Talker()) for _ in range(STREAMS)
     ]
@@ -49,15 +53,17 @@ def test_requests_of_exchanges_arrive_in_order_within_bounds(steps, piece_bytes)
     def take(number):
         stream = server.began[number]
         if server.unread[stream.id]:
-            taken[stream.id].append(len(server.take(stream)))
+            taken[stream.id].append(server.take(stream))
             return True
         return False
 
     for step, number, size in steps:
         if step == "send":
             stream = streams[number]
-            pair.client.send_request(stream, [frame_messages([bytes(size)])])
-            sent[stream.id].append(size)
+            place = len(sent[stream.id]) % 1_000
+            message = PATTERN[place : place + size]
+            pair.client.send_request(stream, [frame_messages([message])])
+            sent[stream.id].append(message)
         elif step == "take":
             take(number)
         else:
@@ -73,3 +79,17 @@ def test_requests_of_exchanges_arrive_in_order_within_bounds(steps, piece_bytes)
     assert sorted(server.over) == [stream.id for stream in streams]
     assert server.codec.buffered_bytes == 0
     assert not server.codec.finished
+
+
+@pytest.mark.parametrize("piece_bytes", [1_000, 10_000])
+def test_most_of_a_long_request_is_received_where_it_belongs(piece_bytes):
+    server = TalkServer(LIMITS, greeted=False)
+    pair = Pair(server=server, piece_bytes=piece_bytes, in_place=True)
+    stream = pair.client.open_exchange(block(request_fields(TALK)), Talker())
+    pair.client.send_request(stream, [frame_messages([PATTERN[:LARGE], b"short"])])
+    pair.settle()
+    long = server.take(server.began[0])
+    assert long == PATTERN[:LARGE]
+    assert pair.placed_bytes > LARGE // 2
+    pair.settle()
+    assert server.take(server.began[0]) == b"short"

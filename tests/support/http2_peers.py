@@ -162,12 +162,17 @@ class RecordingCall:
 
 
 class Pair:
-    """A client and a server joined by a wire that delivers in pieces of a chosen size."""
+    """A client and a server joined by a wire that delivers in pieces of a chosen size.
 
-    def __init__(self, *, server=None, piece_bytes=1 << 30, limits=None):
+    `in_place`: what belongs to a long message is put there, as far as the server says where.
+    """
+
+    def __init__(self, *, server=None, piece_bytes=1 << 30, limits=None, in_place=False):
         self.server = server or Recording(greeted=False)
         self.client = ClientCodec(limits or Http2Limits(), 1_000, lambda: None)
         self.piece_bytes = piece_bytes
+        self.in_place = in_place
+        self.placed_bytes = 0
         self.settle()
 
     def settle(self):
@@ -181,8 +186,17 @@ class Pair:
             self._carry(to_client, self.client)
 
     def _carry(self, data, target):
-        for start in range(0, len(data), self.piece_bytes):
-            target.receive(data[start : start + self.piece_bytes], 1_000)
+        while data:
+            piece = data[: self.piece_bytes]
+            room = target.room() if self.in_place else None
+            if room is None:
+                target.receive(piece, 1_000)
+            else:
+                piece = piece[: len(room)]
+                room[: len(piece)] = piece
+                target.receive(room[: len(piece)], 1_000)
+                self.placed_bytes += len(piece)
+            data = data[len(piece) :]
 
 
 def decoded(frames):

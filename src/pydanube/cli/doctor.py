@@ -1,7 +1,6 @@
 """`danube doctor`: what is wrong with this machine, before anybody looks for it in a program."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -30,11 +29,12 @@ def command(service_addr: str, output: str, spark: bool, master: str) -> None:
     from pydanube.cli.output import show
     from pydanube.spark.connect import is_connect_url
     from pydanube.spark.health import examine
+    from pydanube.spark.sessions import cache_of
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pydanube"
     # Whoever asks a Spark Connect server needs no Java.
     unneeded = ("java",) if spark and is_connect_url(master) else ()
-    looked_at = [each for each in examine(os.environ, cache) if each.check not in unneeded]
+    examined = examine(os.environ, cache_of(os.environ))
+    looked_at = [each for each in examined if each.check not in unneeded]
     found = [_broker(service_addr), *looked_at]
     if spark and all(each.state != "failed" for each in found[1:]):
         found += _session(master)

@@ -67,7 +67,7 @@ class Batch:
 
     def __init__(
         self,
-        data: bytes,
+        data: bytes | memoryview,
         count: int,
         *,
         wire: Sequence[bytes] | None = None,

@@ -10,13 +10,13 @@ class AppendFile(Protocol):
     After a call failed, what the file holds is unknown: close it and let recovery decide.
     """
 
-    async def append(self, parts: Sequence[bytes]) -> None:
+    async def append(self, parts: Sequence[bytes | memoryview]) -> None:
         """Write the parts one after another at the end of the file. Not durable yet."""
 
     async def sync(self) -> None:
         """Make everything appended so far durable (fdatasync)."""
 
-    async def append_and_sync(self, parts: Sequence[bytes]) -> None:
+    async def append_and_sync(self, parts: Sequence[bytes | memoryview]) -> None:
         """Append the parts and make them durable, in one hop to the file's thread."""
 
     async def reserve(self, length: int) -> None:

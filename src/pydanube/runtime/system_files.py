@@ -110,7 +110,7 @@ class SystemAppendFile(AppendFile):
         self._closed = False
 
     @override
-    async def append(self, parts: Sequence[bytes]) -> None:
+    async def append(self, parts: Sequence[bytes | memoryview]) -> None:
         kept = tuple(parts)
         await self._carry_out(lambda: _write_all(self._descriptor, kept))
 
@@ -119,7 +119,7 @@ class SystemAppendFile(AppendFile):
         await self._carry_out(lambda: _sync_data(self._descriptor))
 
     @override
-    async def append_and_sync(self, parts: Sequence[bytes]) -> None:
+    async def append_and_sync(self, parts: Sequence[bytes | memoryview]) -> None:
         kept = tuple(parts)
 
         def work() -> None:
@@ -293,12 +293,12 @@ def _sync_data(descriptor: int) -> None:
         os.fdatasync(descriptor)
 
 
-def _write_all(descriptor: int, parts: Sequence[bytes]) -> None:
+def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
     for start in range(0, len(parts), _IOVECS_MAX):
         _write_vector(descriptor, parts[start : start + _IOVECS_MAX])
 
 
-def _write_vector(descriptor: int, parts: Sequence[bytes]) -> None:
+def _write_vector(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
     remaining = sum(map(len, parts))
     while remaining:
         written = os.writev(descriptor, parts)
@@ -309,7 +309,7 @@ def _write_vector(descriptor: int, parts: Sequence[bytes]) -> None:
             parts = _after(parts, written)
 
 
-def _after(parts: Sequence[bytes], written: int) -> list[bytes]:
+def _after(parts: Sequence[bytes | memoryview], written: int) -> list[bytes | memoryview]:
     """Return what is left of `parts` without their first `written` bytes."""
     for index, part in enumerate(parts):
         if written < len(part):

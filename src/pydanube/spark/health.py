@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from pydanube.errors import DanubeError
+from pydanube.spark.home import is_home_of_package, linked_home
 from pydanube.spark.java import choose_java, java_version
 from pydanube.spark.sessions import SETTINGS
 
@@ -36,7 +37,7 @@ def examine(environment: Mapping[str, str], cache: Path) -> list[Finding]:
         _java(environment, cache),
         _python(environment),
         _loopback(environment),
-        _home(environment),
+        _home(environment, cache),
         *_defaults(environment),
         _source(),
     ]
@@ -73,9 +74,13 @@ def examine_workers(running: "SparkSession") -> list[Finding]:
 
 def _tell_of_worker(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
+    import pyspark
 
     for _ in batches:
-        words = f"{sys.executable}, pydanube {version('pydanube')}, pyspark {version('pyspark')}"
+        # What is loaded and what is installed may differ: Spark brings an archive of its own.
+        place = Path(pyspark.__file__).parent.resolve()
+        own = f"{sys.executable}, pydanube {version('pydanube')}"
+        words = f"{own}, pyspark {pyspark.__version__} in {place}"
         yield pa.record_batch({"detail": [words]})
 
 
@@ -131,16 +136,26 @@ def _loopback(environment: Mapping[str, str]) -> Finding:
     )
 
 
-def _home(environment: Mapping[str, str]) -> Finding:
+def _home(environment: Mapping[str, str], cache: Path) -> Finding:
     given = environment.get("SPARK_HOME")
-    if given is None:
-        return Finding(check="SPARK_HOME", state="ok", detail="that of the package pyspark")
-    return Finding(
-        check="SPARK_HOME",
-        state="warning",
-        detail=f"is {given}; that Spark is started instead of the package's: unset it, or see that "
-        f"it is a {SPARK_RELEASE}x",
-    )
+    if given is not None and not is_home_of_package(Path(given)):
+        return Finding(
+            check="SPARK_HOME",
+            state="warning",
+            detail=f"is {given}; that Spark is started instead of the package's: unset it, or see "
+            f"that it is a {SPARK_RELEASE}x",
+        )
+    try:
+        home = linked_home(cache) if given is None else given
+    except OSError as error:
+        return Finding(
+            check="SPARK_HOME",
+            state="warning",
+            detail="that of the package pyspark; the first use of a session takes seconds longer, "
+            f"since links to the package cannot be made: {error}",
+        )
+    by = f", by way of {home}" if home is not None else ""
+    return Finding(check="SPARK_HOME", state="ok", detail=f"that of the package pyspark{by}")
 
 
 def _defaults(environment: Mapping[str, str]) -> list[Finding]:

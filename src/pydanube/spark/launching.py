@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from pydanube.errors import InvalidRequest, NotSupported
 from pydanube.spark.connect import is_connect_url
-from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS, environment_for
+from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS, environment_for, home_for
 
 DEFAULT_MASTER = "local[*,4]"
 CONNECT_PORT = 15002
@@ -36,12 +36,13 @@ def launch(
     except ImportError as error:
         raise NotSupported("PySpark is not installed: pip install 'pydanube[spark]'") from error
     given = dict(_setting(each) for each in conf)
-    home = Path(pyspark.__file__).parent
+    package = Path(pyspark.__file__).parent
     if is_connect_url(master):
-        started = str(home / "shell.py") if program == "pyspark" else None
+        started = str(package / "shell.py") if program == "pyspark" else None
         return _connected(master, given, environment, arguments, started)
     settings = {**SETTINGS, **given}
     flags = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    home = home_for(master, environment) or package
     return Launch(
         [str(home / "bin" / program), "--master", master, *flags, *arguments],
         # Another Spark that the environment names would not be the one whose settings these are.

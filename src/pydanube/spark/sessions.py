@@ -1,18 +1,23 @@
 """A Spark session with the settings that the data source needs, and loopback ports alone."""
 
+import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pydanube.errors import NotSupported
 from pydanube.spark.connect import is_connect_url, open_session
+from pydanube.spark.home import linked_home
 from pydanube.spark.java import choose_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger("pydanube.spark")
 
 SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -64,7 +69,8 @@ def session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, setting in {**SETTINGS, **settings_of(conf)}.items():
         builder = builder.config(key, setting)
-    return builder.getOrCreate()
+    with _home_while_java_starts(master):
+        return builder.getOrCreate()
 
 
 def quiet_settings(master: str) -> dict[str, str]:
@@ -85,10 +91,41 @@ def environment_for(master: str, environment: Mapping[str, str]) -> dict[str, st
         # Else the UI listens on all addresses.
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
     found = {name: environment.get(name, value) for name, value in wanted.items()}
-    # Not where others may write: what lies there is run.
-    cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    found["JAVA_HOME"] = choose_java(environment, cache / "pydanube")
+    found["JAVA_HOME"] = choose_java(environment, cache_of(environment))
     return found
+
+
+def home_for(master: str, environment: Mapping[str, str]) -> Path | None:
+    """Return a SPARK_HOME whose Python processes start sooner; None where there is none.
+
+    Only for masters whose processes run on this machine: those of others have homes of their own.
+    """
+    if not master.startswith("local"):
+        return None
+    try:
+        return linked_home(cache_of(environment))
+    except OSError as error:
+        _log.debug("Spark's Python processes compile PySpark whenever they start: %s", error)
+        return None
+
+
+def cache_of(environment: Mapping[str, str]) -> Path:
+    """Return where what Spark is started with lies: not where others may write, for it is run."""
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pydanube"
+
+
+@contextmanager
+def _home_while_java_starts(master: str) -> Iterator[None]:
+    """Name the home to Java alone: programs that are started later may have another PySpark."""
+    home = None if "SPARK_HOME" in os.environ else home_for(master, os.environ)
+    if home is None:
+        yield
+        return
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        os.environ.pop("SPARK_HOME", None)
 
 
 def settings_of(conf: Mapping[str, str | int | bool]) -> dict[str, str]:

@@ -6,8 +6,10 @@ The layout is specified in docs/formats/journal.md. Kinds, flags and payloads be
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from struct import Struct as Layout
+from typing import TypeVar
 
 import google_crc32c
+import pyarrow as pa
 from msgspec import Struct
 
 FORMAT_VERSION = 1
@@ -22,6 +24,8 @@ _COVERED = Layout("<IBBHQQ")
 _COVERED_AT = _SEAL.size
 # Below this a copy is cheaper than one more buffer for the operating system to gather.
 _JOINED_BYTES_MAX = 4096
+
+AnyBytes = TypeVar("AnyBytes", bytes, bytes | memoryview)
 
 _crc32c = google_crc32c.value
 _crc32c_extend = google_crc32c.extend
@@ -51,11 +55,11 @@ def encode_frame(
     kind: int,
     position: int,
     durable: int,
-    parts: Sequence[bytes],
+    parts: Sequence[AnyBytes],
     *,
     version: int = FORMAT_VERSION,
     flags: int = 0,
-) -> list[bytes]:
+) -> list[AnyBytes]:
     """Return the frame as buffers to write one after another; a big payload is never copied."""
     length = sum(map(len, parts))
     if length > PAYLOAD_BYTES_MAX:
@@ -66,8 +70,11 @@ def encode_frame(
         return [_SEAL.pack(_MAGIC, _crc32c(covered)) + covered]
     crc = _crc32c(covered)
     for part in parts:
-        crc = _crc32c_extend(crc, part)
-    return [_SEAL.pack(_MAGIC, crc) + covered, *parts]
+        # It takes no views, but Arrow's buffers of them.
+        crc = _crc32c_extend(crc, part if isinstance(part, bytes) else pa.py_buffer(part))
+    frame: list[AnyBytes] = [_SEAL.pack(_MAGIC, crc) + covered]
+    frame += parts
+    return frame
 
 
 class FrameScan:

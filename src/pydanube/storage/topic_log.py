@@ -70,7 +70,7 @@ class Stream(Protocol):
     def check(self) -> None:
         """Raise Overloaded while too much waits, or why nothing is taken any more."""
 
-    def add(self, kind: int, flags: int, parts: tuple[bytes, ...]) -> int:
+    def add(self, kind: int, flags: int, parts: tuple[bytes | memoryview, ...]) -> int:
         """Send a record that is being journaled; return its number."""
 
     def synced(self, number: int) -> None:

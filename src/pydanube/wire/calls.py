@@ -60,7 +60,10 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 Body = bytes | tuple[bytes | memoryview, ...]
-"""A message, whole or in parts that follow each other; large parts are moved without a copy."""
+"""A message, whole or in parts that follow each other; large parts are moved without a copy.
+
+A part that can be written to is all of a message, in memory that nobody else uses (`memory`).
+"""
 
 
 def body_bytes(body: Body) -> int:

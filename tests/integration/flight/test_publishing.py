@@ -1,6 +1,7 @@
 """DoPut: what is stored, what is answered, and that a stream ends at its first refusal."""
 
 import asyncio
+import random
 import time
 
 import pyarrow as pa
@@ -44,6 +45,26 @@ async def test_a_batch_of_our_schema_is_stored_as_its_bytes(peer, broker):
     (found,) = await call(peer.read, TOPIC)
     assert found.batch == rows
     assert found.batch.schema == SCHEMA
+
+
+async def test_long_and_short_batches_of_our_schema_come_back_as_they_were(peers, broker):
+    def rows(number: int, size: int) -> pa.RecordBatch:
+        random_bytes = random.Random(number).randbytes
+        return Batch.gather(
+            [
+                Message(payload=random_bytes(size), publish_time_ms=row, producer_name=f"n{number}")
+                for row in range(10)
+            ]
+        ).record_batch()
+
+    sizes = [40_000, 10, 500_000, 200_000, 1_400_000, 100, 30_000]
+    sent = [rows(number, size) for number, size in enumerate(sizes)]
+    peer = peers()
+
+    await call(peer.publish, TOPIC, *sent)
+    assert [found.batch for found in await call(peer.read, TOPIC)] == sent
+    await broker.restart()
+    assert [found.batch for found in await call(peers().read, TOPIC)] == sent
 
 
 async def test_missing_columns_are_filled_with_the_producer_and_the_time(peer):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyspark
 import pytest
 from deltalake import DeltaTable
 
@@ -159,6 +160,7 @@ def test_the_doctor_looks_at_a_server_and_its_workers(broker, server):
     )
     checks = {each["check"]: each for each in json.loads(done.stdout)}
     assert sys.executable in checks["workers"]["detail"]
+    assert checks["workers"]["detail"].endswith(f" in {Path(pyspark.__file__).parent.resolve()}")
     assert checks["spark.python.worker.killOnIdleTimeout"]["state"] == "ok"
 
 

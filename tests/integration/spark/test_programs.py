@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
@@ -18,12 +19,14 @@ SECONDS_MAX = 280
 PROGRAM = str(Path(sys.executable).parent / "danube")
 
 JOB = """
-import sys
+import os, sys
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 frame = spark.read.format("danube").options(url=sys.argv[1], topic=sys.argv[2]).load()
 print("counted", frame.count(), spark.conf.get("spark.sql.session.timeZone"))
 print("pushdown", spark.conf.get("spark.sql.python.filterPushdown.enabled"))
+import pyspark
+print("in", os.path.realpath(pyspark.__file__))
 """
 
 
@@ -78,6 +81,7 @@ def test_programs_are_submitted_with_the_right_settings(broker, topics, topic, t
     done = run("spark", "submit", *quiet, str(job), broker.url, topic)
     assert "counted 70 UTC" in done.stdout
     assert "pushdown true" in done.stdout
+    assert f"in {Path(pyspark.__file__).resolve()}" in done.stdout
 
 
 def test_the_shell_knows_topics_and_has_the_right_settings(broker, topics, topic):
@@ -101,6 +105,7 @@ def test_the_doctor_starts_spark_and_looks_at_its_workers(broker):
     found = {each["check"]: each for each in json.loads(done.stdout)}
     assert {each["state"] for each in found.values()} <= {"ok", "warning"}
     assert found["workers"]["detail"].startswith(f"{sys.executable}, pydanube ")
+    assert found["workers"]["detail"].endswith(f" in {Path(pyspark.__file__).parent.resolve()}")
     assert found["spark.sql.session.timeZone"]["detail"] == "UTC"
 
 

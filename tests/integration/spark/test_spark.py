@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import py4j
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from pydanube.spark import ProgressMetrics, ProgressMirror, history
 from tests.support.killed_query import PIDS
@@ -330,6 +333,32 @@ class TestHistory:
         topics.wait_sealed(topic)
         frame = history(spark, topic, url=broker.url, segmentAccess="broker")
         check_rows([row.asDict() for row in frame.collect()], range(50))
+
+
+def test_planners_and_workers_run_the_installed_packages_and_not_archives_of_them(spark):
+    class Reader(DataSourceReader):
+        def partitions(self):
+            return [InputPartition((pyspark.__file__, py4j.__file__))]
+
+        def read(self, partition):
+            yield (*partition.value, pyspark.__file__, py4j.__file__)
+
+    class Whereabouts(DataSource):
+        def schema(self):
+            return "a string, b string, c string, d string"
+
+        def reader(self, schema):
+            return Reader()
+
+    spark.dataSource.register(Whereabouts)
+    (row,) = spark.read.format("Whereabouts").load().collect()
+    installed = [Path(pyspark.__file__).resolve(), Path(py4j.__file__).resolve()]
+    assert [Path(each).resolve() for each in row] == installed * 2
+
+
+def test_programs_that_are_started_after_spark_choose_a_spark_of_their_own(spark):
+    assert spark.sparkContext._jvm.java.lang.System.getenv("SPARK_HOME")
+    assert "SPARK_HOME" not in os.environ
 
 
 def test_everything_listens_on_loopback_alone(spark):

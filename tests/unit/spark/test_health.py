@@ -4,12 +4,16 @@ import json
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from pydanube.errors import InvalidRequest
 from pydanube.spark import health
+from pydanube.spark.home import linked_home
 from pydanube.spark.launching import launch, launch_server
 from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS
+
+PACKAGE = Path(pyspark.__file__).parent
 
 
 def findings(tmp_path: Path, **environment: str) -> dict[str, health.Finding]:
@@ -30,6 +34,21 @@ def test_what_the_environment_sets_otherwise_is_told(tmp_path):
     warned = {name for name, each in found.items() if each.state == "warning"}
     assert warned == {"PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_HOME"}
     assert "/usr/bin/other" in found["PYSPARK_PYTHON"].detail
+
+
+@pytest.mark.parametrize("by_links", [True, False])
+def test_a_home_that_is_the_packages_own_is_well(tmp_path, by_links):
+    home = linked_home(tmp_path) if by_links else PACKAGE
+    found = findings(tmp_path, SPARK_HOME=str(home))["SPARK_HOME"]
+    assert (found.state, found.detail) == ("ok", f"that of the package pyspark, by way of {home}")
+
+
+def test_a_machine_where_links_cannot_be_made_is_told_what_it_costs(tmp_path):
+    (tmp_path / "spark").write_text("in the way")
+    found = findings(tmp_path)["SPARK_HOME"]
+    assert found.state == "warning"
+    assert "first use of a session takes seconds longer" in found.detail
+    assert str(tmp_path / "spark") in found.detail
 
 
 def test_defaults_that_contradict_our_settings_are_told(tmp_path):
@@ -67,14 +86,14 @@ def test_a_session_is_compared_setting_by_setting():
     assert "UTC" in wrong.detail
 
 
-def test_programs_are_started_with_the_settings_of_a_session():
+def test_programs_are_started_with_the_settings_of_a_session(tmp_path):
     wanted = launch(
         "spark-submit",
-        {"PATH": "/usr/bin:/bin", "SPARK_HOME": "/opt/other"},
+        {"PATH": "/usr/bin:/bin", "SPARK_HOME": "/opt/other", "XDG_CACHE_HOME": str(tmp_path)},
         conf=["spark.sql.session.timeZone=CET", "spark.a=b=c"],
         arguments=["job.py", "--conf"],
     )
-    assert wanted.command[0].endswith("/pyspark/bin/spark-submit")
+    assert Path(wanted.command[0]).samefile(PACKAGE / "bin/spark-submit")
     assert wanted.command[1:3] == ["--master", "local[*,4]"]
     assert wanted.command[-2:] == ["job.py", "--conf"]
     settings = set(wanted.command)
@@ -83,7 +102,20 @@ def test_programs_are_started_with_the_settings_of_a_session():
     assert "spark.sql.session.timeZone=UTC" not in settings
     assert wanted.environment["PYSPARK_PYTHON"] == sys.executable
     assert wanted.environment["SPARK_LOCAL_IP"] == "127.0.0.1"
-    assert Path(wanted.command[0]).is_relative_to(wanted.environment["SPARK_HOME"])
+    home = Path(wanted.environment["SPARK_HOME"])
+    assert Path(wanted.command[0]).is_relative_to(home)
+    assert home.is_relative_to(tmp_path), "a home whose processes start sooner"
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://host", "local[2]"])
+def test_elsewhere_and_without_links_programs_run_from_the_package_itself(tmp_path, master):
+    (tmp_path / "pydanube").mkdir()
+    if master.startswith("local"):
+        (tmp_path / "pydanube" / "spark").write_text("in the way")
+    environment = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path)}
+    wanted = launch("spark-submit", environment, master=master, arguments=["job.py"])
+    assert wanted.command[0] == str(PACKAGE / "bin/spark-submit")
+    assert wanted.environment["SPARK_HOME"] == str(PACKAGE)
 
 
 def test_a_setting_without_a_value_is_refused():

@@ -1,6 +1,7 @@
 """What brokers ask of each other's journals: the paths, the bytes, and the errors."""
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from msgspec import Struct
 
@@ -161,7 +162,8 @@ def wire_section(section: Section) -> WireSection:
         section.epoch,
         section.stream,
         section.before,
-        [(record.kind, record.flags, list(record.parts)) for record in section.records],
+        # Views are sent as bytes are.
+        [(each.kind, each.flags, cast(list[bytes], list(each.parts))) for each in section.records],
         wire_whole(section.topic_id, section.whole) if section.whole is not None else None,
     )
 

@@ -47,7 +47,7 @@ class SimulatedAppendFile(AppendFile):
         self._closed = False
 
     @override
-    async def append(self, parts: Sequence[bytes]) -> None:
+    async def append(self, parts: Sequence[bytes | memoryview]) -> None:
         await self._submit(self._append_step(parts))
 
     @override
@@ -55,7 +55,7 @@ class SimulatedAppendFile(AppendFile):
         await self._submit(self._sync_step())
 
     @override
-    async def append_and_sync(self, parts: Sequence[bytes]) -> None:
+    async def append_and_sync(self, parts: Sequence[bytes | memoryview]) -> None:
         await self._submit(self._append_step(parts), self._sync_step())
 
     @override
@@ -69,7 +69,7 @@ class SimulatedAppendFile(AppendFile):
         self._closed = True
         await self._take_turn()
 
-    def _append_step(self, parts: Sequence[bytes]) -> _Step:
+    def _append_step(self, parts: Sequence[bytes | memoryview]) -> _Step:
         data = b"".join(parts)
         return _Step("append", lambda: self._append(data), lambda: self._append_some(data))
 

@@ -7,14 +7,14 @@ import xxhash
 
 def digest_of(rows: pa.RecordBatch) -> int:
     """Return 64 bits of the rows' values, however their buffers happen to lie in memory."""
-    state = xxhash.xxh64()
+    state = xxhash.xxh3_64()
     for field, column in zip(rows.schema, rows.columns, strict=True):
         state.update(field.name.encode())
         _add(state, column)
     return state.intdigest()
 
 
-def _add(state: "xxhash.xxh64", column: pa.Array) -> None:
+def _add(state: "xxhash.xxh3_64", column: pa.Array) -> None:
     if pa.types.is_map(column.type):
         offsets = column.offsets
         _add(state, pc.subtract(offsets[1:], offsets[:-1]))

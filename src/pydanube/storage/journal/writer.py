@@ -33,7 +33,12 @@ class Entry:
     __slots__ = ("durability", "flags", "kind", "parts", "size", "told")
 
     def __init__(
-        self, kind: Kind, parts: Sequence[bytes], *, flags: int = 0, durability: Durability
+        self,
+        kind: Kind,
+        parts: Sequence[bytes | memoryview],
+        *,
+        flags: int = 0,
+        durability: Durability,
     ) -> None:
         self.kind = kind
         self.flags = flags
@@ -240,8 +245,10 @@ class JournalWriter:
             self._group.append(entry)
             size += entry.size
 
-    def _encode_group(self, active: JournalFile) -> tuple[list[bytes], JournalPosition]:
-        parts: list[bytes] = []
+    def _encode_group(
+        self, active: JournalFile
+    ) -> tuple[list[bytes | memoryview], JournalPosition]:
+        parts: list[bytes | memoryview] = []
         group_start = position = active.end
         for entry in self._group:
             if not entry.parts:

@@ -301,7 +301,7 @@ class MirrorLogs:
                 raise Corruption(f"a record of kind {record.kind} has no place in a topic's stream")
 
     def _take_batch(self, topic_id: TopicId, copy: _Copy, record: Record) -> bool:
-        head = record.parts[0][: BATCH_HEADER.size]
+        head = bytes(record.parts[0][: BATCH_HEADER.size])
         if len(head) < BATCH_HEADER.size:
             raise Corruption(f"a batch of topic {topic_id} came without its header")
         header = decode_batch_header(head)
@@ -323,7 +323,7 @@ class MirrorLogs:
 
     def _take_progress(self, copy: _Copy, record: Record) -> None:
         self._queue(Entry(Kind.PROGRESS, record.parts, flags=record.flags, durability="fsync"))
-        subscription_id, progress, _ = decode_progress(record.parts[0])
+        subscription_id, progress, _ = decode_progress(bytes(record.parts[0]))
         copy.subscriptions.add(subscription_id)
         folded = self._contents.progress.get(subscription_id)
         if record.flags & WHOLE_PROGRESS or folded is None:

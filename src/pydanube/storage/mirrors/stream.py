@@ -17,7 +17,7 @@ class Record(NamedTuple):
 
     kind: int
     flags: int
-    parts: tuple[bytes, ...]
+    parts: tuple[bytes | memoryview, ...]
 
     @property
     def size(self) -> int:
@@ -98,7 +98,7 @@ class TopicStream:
                 "moment"
             )
 
-    def add(self, kind: int, flags: int, parts: tuple[bytes, ...]) -> int:
+    def add(self, kind: int, flags: int, parts: tuple[bytes | memoryview, ...]) -> int:
         """Send a record that is being journaled; return its number."""
         record = Record(kind, flags, parts)
         number = self.replication.add()

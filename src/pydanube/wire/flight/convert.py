@@ -73,7 +73,7 @@ class Intake:
             # Where one message ends and the next begins in a stream is not the sender's to say.
             message = message[: head.body_bytes - size]
         if head.kind is IpcKind.SCHEMA:
-            self._begin(message)
+            self._begin(bytes(message))
             return None
         if self._schema is None:
             raise InvalidRequest("the stream must begin with its Arrow schema")
@@ -82,7 +82,7 @@ class Intake:
             weight = unpacked_bytes(head, memoryview(message)[len(message) - weight :])
         _check_size(weight, BATCH_BYTES_MAX)
         if head.kind is IpcKind.DICTIONARY:
-            self._keep_dictionary(head, _Dictionary(message, weight + len(message)))
+            self._keep_dictionary(head, _Dictionary(bytes(message), weight + len(message)))
             return None
         return self._batch(head, message)
 
@@ -132,7 +132,7 @@ class Intake:
         _check_size(weight, DICTIONARY_BYTES_MAX)
         self._dictionaries = changed
 
-    def _batch(self, head: IpcHead, message: bytes) -> Batch:
+    def _batch(self, head: IpcHead, message: bytes | memoryview) -> Batch:
         if not 0 <= head.row_count <= BATCH_ROWS_MAX:
             raise InvalidRequest(
                 f"the batch has {head.row_count} rows; a batch has at most {BATCH_ROWS_MAX}"
@@ -161,7 +161,7 @@ class Intake:
             timings=() if attributes.null_count == len(attributes) else None,
         )
 
-    def _open(self, message: bytes) -> pa.RecordBatch:
+    def _open(self, message: bytes | memoryview) -> pa.RecordBatch:
         try:
             if self._dictionaries:
                 rows = self._open_with_dictionaries(message)
@@ -173,7 +173,7 @@ class Intake:
             raise InvalidRequest(f"the batch is not a valid Arrow record batch: {error}") from None
         return rows
 
-    def _open_with_dictionaries(self, message: bytes) -> pa.RecordBatch:
+    def _open_with_dictionaries(self, message: bytes | memoryview) -> pa.RecordBatch:
         # Arrow reads dictionaries in a stream only, so each batch becomes the end of a small one.
         dictionaries = (part.message for parts in self._dictionaries.values() for part in parts)
         stream = b"".join((self._schema_message, *dictionaries, message))
@@ -195,7 +195,7 @@ class Intake:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def rows_message(batch: Batch, first_row: int, end_row: int) -> bytes:
+def rows_message(batch: Batch, first_row: int, end_row: int) -> bytes | memoryview:
     """Return some rows of a batch as one encapsulated IPC message: its own bytes if it is all."""
     if first_row == 0 and end_row == batch.count:
         return batch.data

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
 from pydanube.wire.calls import Body, whole
+from pydanube.wire.memory import put_before
 
 Field = tuple[int, int | memoryview]
 """A field's number, and its value: a number, or the bytes of a string or message."""
@@ -87,7 +88,9 @@ def read_flight_data(message: Body) -> FlightData:
     if not found or found[-1][0] != _BODY:
         # It is not cut within its body alone, and must be put together.
         return read_flight_data(whole(message))
-    return _flight_data(found[:-1], (_view(found[-1][1]), *others))
+    *before, (_, body) = found
+    # Of bodies that are given twice, the last counts.
+    return _flight_data((each for each in before if each[0] != _BODY), (_view(body), *others))
 
 
 def _flight_data(found: Iterable[Field], body: BodyParts = ()) -> FlightData:
@@ -108,11 +111,16 @@ def _flight_data(found: Iterable[Field], body: BodyParts = ()) -> FlightData:
     return FlightData(descriptor, header, app_metadata, body)
 
 
-def encapsulate(header: memoryview, body: BodyParts) -> bytes:
-    """Return the IPC message as files and streams hold it, and as the journal stores it."""
+def encapsulate(header: memoryview, body: BodyParts) -> bytes | memoryview:
+    """Return the IPC message as files and streams hold it, and as the journal stores it.
+
+    A body in memory of its own stays there, and `header` may be overwritten.
+    """
     padding = -len(header) % 8
     prefix = _PREFIX.pack(_CONTINUATION, len(header) + padding)
-    return b"".join((prefix, header, bytes(padding), *body))
+    head = b"".join((prefix, header, bytes(padding)))
+    in_place = put_before(head, body[0]) if len(body) == 1 else None
+    return in_place or b"".join((head, *body))
 
 
 def read_descriptor(message: bytes) -> Descriptor:

@@ -34,7 +34,7 @@ from pydanube.wire.http2.frames import (
     unpadded,
     window_update_frame,
 )
-from pydanube.wire.http2.grpc_framing import NOT_COPIED_BYTES_MIN
+from pydanube.wire.http2.grpc_framing import NOT_COPIED_BYTES_MIN, MessageReader
 from pydanube.wire.http2.incoming import Incoming
 from pydanube.wire.http2.limits import Allowance, Http2Limits
 from pydanube.wire.http2.settings import settings_frame
@@ -195,6 +195,26 @@ class Codec(Incoming[AnyStream]):
         except StreamFault as fault:
             self._answer_stream_fault(fault)
         return end
+
+    @property
+    def is_within_long_message(self) -> bool:
+        """Tell whether what comes next is likely to have a `room`."""
+        reader = self._reader_of_data()
+        return reader is not None and reader.is_within_long_message
+
+    def room(self) -> memoryview | None:
+        """Return where what comes next belongs, if it is certain to be more of a long message.
+
+        What is put there is received as anything else: as the view that it lies in.
+        """
+        if not self._data_left or self.unread or self.finished:
+            return None
+        reader = self._reader_of_data()
+        return None if reader is None else reader.room(self._data_left)
+
+    def _reader_of_data(self) -> MessageReader | None:
+        stream = self.streams.get(self._data_stream_id)
+        return None if stream is None else stream.reader
 
     def _refill_window(self) -> None:
         if self._window.left < 0:

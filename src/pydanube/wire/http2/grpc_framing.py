@@ -1,7 +1,7 @@
 """gRPC upon HTTP/2: messages within DATA, compression, and the status at a call's end."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -23,6 +23,9 @@ VIEW_OF_MANY_MAX: Final = 4
 """How many times its own length a piece of an unfinished message may keep in memory."""
 NOT_COPIED_BYTES_MIN: Final = 16 * KIB
 """From here another piece for the kernel is cheaper than a copy."""
+
+IN_PLACE_BYTES_MIN: Final = 256 * KIB
+"""From here a message may get memory of its own, into which it is received."""
 
 RATIO_IS_JUDGED_ABOVE_BYTES: Final = MIB
 _UNPACK_STEP_BYTES: Final = 64 * 1024
@@ -60,21 +63,34 @@ class MessageReader:
 
     It holds at most one message, never longer than `message_bytes_max`, and gives each away as
     soon as it is whole. A message that is too long, or cannot be unpacked, raises CallRefused.
+
+    With `allocate`, a long message lies in memory of its own from its first byte on, if it is given
+    some. `room` tells where its next bytes belong: whoever puts them there saves a copy.
     """
 
     __slots__ = (
+        "_allocate",
         "_body",
         "_body_bytes",
         "_compressed",
         "_encoding",
         "_limits",
+        "_memory",
         "_missing",
         "_prefix",
     )
 
-    def __init__(self, encoding: bytes, message_bytes_max: int, unpacked_ratio_max: int) -> None:
+    def __init__(
+        self,
+        encoding: bytes,
+        message_bytes_max: int,
+        unpacked_ratio_max: int,
+        allocate: Callable[[int], memoryview | None] | None = None,
+    ) -> None:
         self._encoding = encoding
         self._limits = message_bytes_max, unpacked_ratio_max
+        self._allocate = allocate
+        self._memory: memoryview | None = None
         self._prefix = bytearray()
         self._body: list[bytearray | memoryview] = []
         self._body_bytes = 0
@@ -91,6 +107,17 @@ class MessageReader:
         """How much of the message that has begun is known to be missing."""
         return self._missing or 0
 
+    @property
+    def is_within_long_message(self) -> bool:
+        """Tell whether the message that has begun lies in memory of its own."""
+        return self._memory is not None
+
+    def room(self, count: int) -> memoryview | None:
+        """Return where the next `count` bytes belong, as far as they are of this message."""
+        if self._memory is None:
+            return None
+        return self._memory[self._body_bytes : self._body_bytes + count]
+
     def feed(self, data: bytes, start: int, end: int) -> list[Body]:
         """Take one piece and return the messages it completes, long ones in their pieces."""
         messages: list[Body] = []
@@ -98,7 +125,7 @@ class MessageReader:
         while start < end:
             if self._missing is None:
                 start = self._feed_prefix(data, start, end)
-            elif self._missing <= end - start and not self._body:
+            elif self._missing <= end - start and not self._body_bytes:
                 # All of it is here: it need not be gathered first.
                 messages.append(self._unpacked(data[start : start + self._missing]))
                 start += self._missing
@@ -124,11 +151,19 @@ class MessageReader:
                 raise too_long(length, self._limits[0])
             self._compressed = flag == 1
             self._missing = length
+            is_whole = length <= end - start - taken
+            if self._allocate and length >= IN_PLACE_BYTES_MIN and not (flag or is_whole):
+                self._memory = self._allocate(length)
         return start + taken
 
     def _keep(self, view: memoryview, start: int, end: int) -> None:
         piece = view[start:end]
+        at = self._body_bytes
         self._body_bytes += len(piece)
+        if self._memory is not None:
+            if view.obj is not self._memory.obj:  # Otherwise it is there already.
+                self._memory[at : self._body_bytes] = piece
+            return
         # A view keeps all of what was read in memory, so it must be a good part of that.
         if len(piece) >= max(NOT_COPIED_BYTES_MIN, len(view) // VIEW_OF_MANY_MAX):
             self._body.append(piece)
@@ -139,8 +174,11 @@ class MessageReader:
 
     def _take(self) -> Body:
         body, self._body = self._body, []
+        memory, self._memory = self._memory, None
         self._body_bytes = 0
         self._missing = None
+        if memory is not None:
+            return (memory,)
         if self._compressed or len(body) < 2:
             return self._unpacked(b"".join(body))
         return tuple(bytes(part) if isinstance(part, bytearray) else part for part in body)

@@ -12,6 +12,7 @@ from pydanube.wire.calls import HandlerTable
 from pydanube.wire.http2.errors import ConnectionFault, ErrorCode
 from pydanube.wire.http2.frames import goaway_frame
 from pydanube.wire.http2.limits import KIB, Http2Limits
+from pydanube.wire.http2.long_messages import LongMessages, Receiver
 from pydanube.wire.http2.server_calls import ServerCalls
 from pydanube.wire.http2.server_heads import Peer
 from pydanube.wire.http2.settings import settings_frame
@@ -71,7 +72,7 @@ class TurnedAway(asyncio.Protocol):
         self._dismissal.cancel()
 
 
-class ServerConnection(asyncio.Protocol, Busy):
+class ServerConnection(Receiver, Busy):
     """One client. The frames of a read are handled together and answered with one write.
 
     If they take longer than a turn, the rest waits until others have had theirs, and no more is
@@ -96,6 +97,7 @@ class ServerConnection(asyncio.Protocol, Busy):
         self._flush_is_due = False
         self._is_stalled = False
         """No more is read, and nothing done about what was, until the peer reads."""
+        self._long_messages: LongMessages | None = None
         self._farewell_ms: int | None = None
         self._farewell_bytes = 0
         self.peer = ""
@@ -120,6 +122,8 @@ class ServerConnection(asyncio.Protocol, Busy):
             self._flush_soon,
         )
         self._codec = self._calls.codec
+        if self._transport.get_extra_info("ssl_object") is None:
+            self._long_messages = LongMessages(self, self._transport)
         configure(self._transport)
         if not speaks_http2(self._transport):
             self._transport.abort()
@@ -137,6 +141,17 @@ class ServerConnection(asyncio.Protocol, Busy):
             self._go_on()
         if codec.out or codec.finished:
             self._flush()
+        if self._long_messages is not None and codec.is_within_long_message:
+            self._long_messages.begin()
+
+    @property
+    @override
+    def is_within_long_message(self) -> bool:
+        return self._codec.is_within_long_message and self._farewell_ms is None
+
+    @override
+    def room(self) -> memoryview | None:
+        return None if self._farewell_ms is not None else self._codec.room()
 
     def _go_on(self) -> None:
         """Use up the present turn, and read no more if that was not enough."""

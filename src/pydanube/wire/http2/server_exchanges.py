@@ -1,6 +1,7 @@
 """Calls with a stream each way: their requests arrive one by one, as fast as they are taken."""
 
-from typing import Protocol
+from functools import partial
+from typing import Final, Protocol
 
 from typing_extensions import override
 
@@ -11,6 +12,11 @@ from pydanube.wire.http2.frames import window_update_frame
 from pydanube.wire.http2.grpc_framing import PREFIX_BYTES, MessageReader
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_replies import Replies, ServerStream
+from pydanube.wire.memory import allocate
+
+IN_PLACE_MAX: Final = 16
+"""Requests of one connection that may be received where they stay at a time: the length of one is
+its caller's word, and address space for it is given before it comes."""
 
 
 class ServerApplication(Protocol):
@@ -56,6 +62,8 @@ class Exchanges(Replies):
         self._large = LargeRequests(limits.large_request_bytes_max)
         self._held_bytes = 0
         self._ahead_bytes_left = limits.exchange_bytes_max
+        self._in_place: set[int] = set()
+        """Streams whose requests lie in memory of their own, as far as they are here."""
 
     def _begin_exchange(self, stream: ServerStream, end_stream: int) -> None:
         stream.simple = False
@@ -74,12 +82,18 @@ class Exchanges(Replies):
         reader = stream.reader
         if reader is None:
             reader = stream.reader = MessageReader(
-                stream.head.encoding, self.limits.message_bytes_max, self.limits.unpacked_ratio_max
+                stream.head.encoding,
+                self.limits.message_bytes_max,
+                self.limits.unpacked_ratio_max,
+                partial(self._allocate, stream.id),
             )
         if not reader.held_bytes:
             stream.started_ms = self._now_ms
         try:
-            for message in reader.feed(data, start, end):
+            messages = reader.feed(data, start, end)
+            if not reader.is_within_long_message:
+                self._in_place.discard(stream.id)
+            for message in messages:
                 stream.unread_bytes += body_bytes(message) + PREFIX_BYTES
                 stream.started_ms = self._now_ms
                 self._application.exchange_request(stream, message)
@@ -96,6 +110,12 @@ class Exchanges(Replies):
             self._end_requests(stream)
         else:
             self._top_up(stream)
+
+    def _allocate(self, stream_id: int, length: int) -> memoryview | None:
+        if len(self._in_place) >= IN_PLACE_MAX:
+            return None
+        self._in_place.add(stream_id)
+        return allocate(length)
 
     def _end_requests(self, stream: ServerStream) -> None:
         if stream.reader is not None and stream.reader.held_bytes:
@@ -149,6 +169,7 @@ class Exchanges(Replies):
     def _release_request(self, stream: ServerStream) -> None:
         if stream.reader is not None or stream.held_bytes:
             stream.reader = None
+            self._in_place.discard(stream.id)
             self._held_bytes -= stream.held_bytes
             stream.held_bytes = 0
             self._large.end(stream.id)
@@ -160,6 +181,7 @@ class Exchanges(Replies):
     @override
     def _forget_all(self) -> list[ServerStream]:
         self._held_bytes = 0
+        self._in_place.clear()
         return super()._forget_all()
 
     def _check_requests(self) -> None:

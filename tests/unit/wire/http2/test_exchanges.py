@@ -12,9 +12,11 @@ from pydanube.wire.http2.frames import (
     RST_STREAM,
     WINDOW_UPDATE,
     ping_frame,
+    reset_frame,
 )
 from pydanube.wire.http2.limits import Http2Limits
 from pydanube.wire.http2.server_codec import ServerCodec
+from pydanube.wire.http2.server_exchanges import IN_PLACE_MAX
 from pydanube.wire.http2.server_heads import Peer
 from tests.support.grpc_messages import frame_messages
 from tests.support.http2_peers import (
@@ -119,6 +121,25 @@ def test_an_exchange_begins_with_its_headers_and_its_requests_come_one_by_one():
     assert [found.kind for found in server.written()] == [HEADERS, DATA, HEADERS]
     assert server.codec.buffered_bytes == 0
     assert not server.codec.streams
+
+
+def test_memory_is_given_in_advance_to_so_many_requests_of_a_connection():
+    server = TalkServer(Http2Limits())
+    announced = frame_messages([bytes(1024 * KIB)])
+
+    def announce(stream_id):
+        stream = server.begin(stream_id)
+        server.receive(data(stream_id, announced[:100]))
+        return stream.reader.is_within_long_message
+
+    ids = [2 * number + 1 for number in range(IN_PLACE_MAX + 1)]
+    assert [announce(each) for each in ids] == [True] * IN_PLACE_MAX + [False]
+    server.receive(pieces(1, announced[100:]))
+    server.receive(reset_frame(3, ErrorCode.CANCEL))
+    assert [announce(101), announce(103), announce(105)] == [True, True, False]
+    server.receive(pieces(ids[-1], announced[100:]))
+    for each in (1, ids[-1]):
+        assert [whole(message) for message in server.unread[each]] == [bytes(1024 * KIB)]
 
 
 def test_an_exchange_without_requests_has_ended_at_once():

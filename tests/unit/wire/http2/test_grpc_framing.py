@@ -8,6 +8,7 @@ from pydanube.wire.calls import CallRefused, StatusCode, whole
 from pydanube.wire.http2.grpc_framing import (
     GZIP,
     IDENTITY,
+    IN_PLACE_BYTES_MIN,
     MessageReader,
     read_status_code,
     read_status_text,
@@ -16,6 +17,7 @@ from pydanube.wire.http2.grpc_framing import (
     unpack,
     write_status_text,
 )
+from pydanube.wire.memory import allocate
 from tests.support.grpc_messages import frame_messages
 
 MIB = 1024 * 1024
@@ -73,6 +75,42 @@ def test_a_long_message_is_given_away_in_the_pieces_it_came_in():
     assert all(part.obj is piece for part, piece in zip(found, (first, second), strict=True))
     assert whole(found) == message
     assert machine.held_bytes == machine.missing_bytes == 0
+
+
+def test_a_long_message_is_put_into_memory_of_its_own():
+    machine = MessageReader(IDENTITY, MIB, 200, allocate)
+    message = bytes(range(256)) * 2_000
+    data = frame_messages([b"short", message, b"next"])
+    cut = 100_000
+    assert machine.feed(data, 0, cut) == [b"short"]
+    assert machine.is_within_long_message
+    at = cut
+    room = machine.room(200_000)
+    room[:] = data[at : at + 200_000]
+    assert machine.feed(room[:150_000], 0, 150_000) == []
+    at += 150_000
+    assert machine.room(10) == data[at : at + 10]
+    assert machine.held_bytes + machine.missing_bytes == len(message)
+    assert len(machine.room(MIB)) == machine.missing_bytes
+    (found, following) = machine.feed(data, at, len(data))
+    (only,) = found
+    assert (only, only.readonly, following) == (message, False, b"next")
+    assert (machine.is_within_long_message, machine.room(1)) == (False, None)
+    assert machine.held_bytes == machine.missing_bytes == 0
+
+
+@pytest.mark.parametrize("flag", [0, 1])
+def test_memory_is_set_aside_for_long_plain_messages_alone(flag):
+    def never(length):
+        raise AssertionError(length)
+
+    machine = MessageReader(GZIP, MIB, 200, never)
+    size = (IN_PLACE_BYTES_MIN - 1, MIB)[flag]
+    machine.feed(bytes([flag]) + size.to_bytes(4), 0, 5)
+    assert machine.feed(b"x", 0, 1) == []
+    assert not machine.is_within_long_message
+    whole_here = frame_messages([bytes(MIB)])
+    assert MessageReader(IDENTITY, MIB, 200, never).feed(whole_here, 0, len(whole_here))
 
 
 def packed(message):

@@ -64,6 +64,9 @@ class FakeTransport(asyncio.Transport):
     def set_protocol(self, protocol):
         self.protocol = protocol
 
+    def get_protocol(self):
+        return self.protocol
+
     def pause_reading(self):
         self.reads = False
 
