@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,19 @@ async def test_clients_carry_on_while_brokers_go_and_come(
     except BaseException:
         print(cluster.logs())
         raise
+
+
+def test_a_broker_that_waits_for_its_cluster_stops_when_asked(tmp_path: Path) -> None:
+    alone = ClusterProcesses(tmp_path, 3).brokers[0]
+    alone.start(wait=False)
+    try:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while "waiting for the other founders" not in alone.log_tail():
+            assert time.monotonic() < deadline, alone.log_tail()
+            time.sleep(0.02)  # Another process tells nobody when it waits.
+    finally:
+        assert alone.terminate() == 0, alone.log_tail()
+    assert "stopped before it served" in alone.log_tail()
 
 
 async def test_an_owner_that_was_frozen_is_fenced(cluster: ClusterProcesses) -> None:

@@ -231,8 +231,8 @@ class Broker:
         )
         storage.on_failure = self._journal_failed
         _forget_the_deleted(catalog, storage)
-        await topics.ensure_namespaces()
         if clustering is None:
+            await topics.ensure_namespaces()
             await topics.restore()
             registration.restore()
         else:
@@ -417,7 +417,7 @@ class Broker:
     @property
     def is_ready(self) -> bool:
         """Whether it takes messages."""
-        return self._serving is not None and not self._draining and self.failure is None
+        return self.client_gate.is_open and not self._draining and self.failure is None
 
     @property
     def notes(self) -> list[str]:

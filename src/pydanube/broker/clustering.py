@@ -1,12 +1,13 @@
 """A broker's part in its cluster: all of the cluster room, put together."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
 
+from pydanube.broker.metadata import BrokerStore
 from pydanube.cluster.balancing import BalanceSettings, Balancing, Count
 from pydanube.cluster.directory import Directory
 from pydanube.cluster.leader import Leader, Leadership
@@ -20,9 +21,8 @@ from pydanube.cluster.operations import Operations
 from pydanube.cluster.ownership import Ownership
 from pydanube.cluster.planning import Chooser
 from pydanube.cluster.records import BrokerRecord, BrokerState, encode
-from pydanube.errors import Conflict, DanubeError
+from pydanube.errors import Conflict, DanubeError, Unavailable
 from pydanube.metadata import keys
-from pydanube.metadata.store import MetadataStore
 from pydanube.metadata.transport import Connect
 from pydanube.model.ids import BrokerId
 from pydanube.model.policies import REPLICAS_MAX
@@ -52,7 +52,7 @@ _log = get_logger(__name__)
 class Circumstances(Struct, frozen=True, kw_only=True):
     """What a broker brings into its cluster."""
 
-    store: MetadataStore
+    store: BrokerStore
     segments: SegmentCatalog
     broker: BrokerId
     record: BrokerRecord
@@ -94,8 +94,9 @@ class Clustering:
         """Become a member, and begin to serve what the cluster gives to this broker."""
         given = self._given
         mirrors = self._serve_mirrors(topics)
-        await self._become_active()
-        await self.membership.join()
+        await self._until_taken(topics.ensure_namespaces)
+        await self._until_taken(self._become_active)
+        await self._until_taken(self.membership.join)
         self.directory.start(given.tasks)
         opening = Opening(
             store=given.store,
@@ -174,6 +175,20 @@ class Clustering:
         self._mirrors.add_to(given.table)
         self._mirrors.start()
         return self._mirrors
+
+    async def _until_taken(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Take a step that may be taken twice: whoever leads the metadata can die meanwhile."""
+        tried = False
+        while True:
+            try:
+                return await step()
+            except Unavailable as error:
+                if self._given.store.failure is not None:
+                    raise
+                if not tried:
+                    _log.warning("not in the cluster yet; tried until it is", cause=str(error))
+                tried = True
+                await self._given.clock.sleep(_PAUSE_SECONDS)
 
     async def _become_active(self) -> None:
         """Take topics again after a stop; an operator's word outlasts one."""

@@ -76,6 +76,11 @@ class Gate:
         for go_on in held:
             go_on()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether calls reach the handlers."""
+        return self._opened.is_set() and not self._closed
+
     def close(self) -> None:
         """Refuse every call from now on in the way that makes clients come back."""
         self._closed = True

@@ -200,7 +200,10 @@ def run_broker(
 
 async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> None:
     with StopSignals() as signals:
-        server = await BrokerServer.start(config, engine=engine)
+        server = await signals.unless_asked(BrokerServer.start(config, engine=engine))
+        if server is None:
+            _log.info("stopped before it served", signal=await signals.wait())
+            return
         _log.info(
             "listening",
             client=server.client_port,

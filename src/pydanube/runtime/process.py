@@ -55,6 +55,20 @@ class StopSignals:
         assert self._received is not None
         return self._received.name
 
+    async def unless_asked(self, work: Coroutine[Any, Any, _Result]) -> _Result | None:
+        """Return what comes of some work; None if it was given up because of a signal."""
+        task = asyncio.ensure_future(work)
+        asked = asyncio.ensure_future(self._arrived.wait())
+        asked.add_done_callback(lambda _: task.cancel())
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._received is None:
+                raise
+            return None
+        finally:
+            asked.cancel()
+
 
 class StopFlag:
     """SIGTERM and SIGINT as something to look at, where no event loop runs; in the main thread.

@@ -1,12 +1,19 @@
 """Brokers that vanish: their topics are served by others, with everything acknowledged."""
 
 import asyncio
+import urllib.error
+import urllib.request
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from pydanube import connect
+from pydanube.errors import Unavailable
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from tests.support.broker_cluster import BrokerCluster
+from tests.support.broker_process import free_ports
 
 TOPIC = "/default/orders"
 
@@ -43,6 +50,42 @@ async def test_an_owner_that_comes_back_at_once_goes_on(cluster: BrokerCluster) 
     await cluster.owned(TOPIC)
     async with connect(owner.url) as client, client.producer(TOPIC) as producer:
         assert (await producer.send(b"5")).offset == 5
+
+
+@pytest.mark.parametrize("step", ["put", "grant_lease", "transact"])
+async def test_a_broker_whose_leader_dies_while_it_joins_waits_for_the_next(
+    cluster: BrokerCluster, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, others = cluster.brokers[2], [each.store for each in cluster.brokers[:2]]
+    kind, failures = type(broker.store), iter(range(2))
+    work = getattr(kind, step)
+    [port] = free_ports(1)
+    broker.settings["broker.ports.prometheus"] = port
+    seen: list[int] = []
+
+    async def unanswered(store: Any, *details: Any) -> Any:
+        if store not in others and next(failures, None) is not None:
+            seen.append(await asyncio.to_thread(_readiness, port))
+            raise Unavailable("the leader did not answer")
+        return await work(store, *details)
+
+    await broker.stop()
+    monkeypatch.setattr(kind, step, unanswered)
+    await broker.start()
+    assert seen == [503, 503], "it was not ready before it had joined"
+    assert await asyncio.to_thread(_readiness, port) == 200
+    view = cluster.brokers[0].clustering.directory
+    await cluster.until(lambda: broker.id in view.view.active())
+
+
+def _readiness(port: int) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            status: int = answer.status
+            return status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
 
 
 async def test_a_broker_whose_renewal_is_late_answers_when_it_has_succeeded(tmp_path: Path) -> None:
