@@ -17,7 +17,7 @@ MESSAGES = st.builds(
     publish_time_ms=st.integers(0, 2**63 - 1),
     producer_name=TEXTS,
     routing_key=st.none() | TEXTS,
-    attributes=st.none() | st.dictionaries(TEXTS, TEXTS, max_size=3),
+    attributes=st.none() | st.dictionaries(TEXTS, TEXTS, min_size=1, max_size=3),
     schema_id=st.none() | st.integers(0, 2**64 - 1),
     schema_version=st.none() | st.integers(0, 2**32 - 1),
 )

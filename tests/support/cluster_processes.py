@@ -88,4 +88,5 @@ class ClusterProcesses:
 
     def stop(self) -> None:
         for broker in self.brokers:
-            broker.kill()
+            if broker.process is not None:  # A test that failed may have killed it.
+                broker.kill()

@@ -10,7 +10,7 @@ from pydanube.storage.pieces import Piece
 
 _TIMES = (-5, 0, 1_700_000_000_000, 1_700_000_000_001, 2**62)
 _KEYS = (None, "", "key", "schlüssel")
-_ATTRIBUTES: tuple[dict[str, str] | None, ...] = (None, {}, {"a": "b", "": ""})
+_ATTRIBUTES: tuple[dict[str, str] | None, ...] = (None, {"c": ""}, {"a": "b", "": ""})
 _SCHEMA_IDS = (None, 0, 1, 2**63, 2**64 - 1)
 _SCHEMA_VERSIONS = (None, 0, 2**31, 2**32 - 1)
 

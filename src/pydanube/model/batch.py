@@ -324,7 +324,7 @@ def _name_column(names: list[str]) -> pa.Array:
 
 
 def _attribute_column(attributes: list[Any]) -> pa.Array:
-    rows = [None if pairs is None else list(pairs.items()) for pairs in attributes]
+    rows = [list(pairs.items()) if pairs else None for pairs in attributes]
     return pa.array(rows, _ATTRIBUTES)
 
 

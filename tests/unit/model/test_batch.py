@@ -14,7 +14,7 @@ def message(payload: bytes = b"x", name: str = "producer", **rest: object) -> Me
 MIXED = [
     message(b"", routing_key="key", attributes={"a": "1", "b": ""}, schema_id=2**64 - 1),
     message(b"\0\xff", name="other", schema_version=7),
-    message(b"plain", attributes={}),
+    message(b"plain"),
 ]
 
 
@@ -27,6 +27,12 @@ def test_messages_come_back_from_the_stored_bytes() -> None:
     assert stored.messages(0, 3) == MIXED
     assert stored.messages(1, 2) == MIXED[1:2]
     assert stored.messages(3, 3) == []
+
+
+def test_an_empty_map_of_attributes_is_none() -> None:
+    batch = Batch.gather([message(b"plain", attributes={}), MIXED[0]])
+    assert batch.record_batch().column("attributes").null_count == 1
+    assert [each.attributes for each in batch.messages(0, 2)] == [None, MIXED[0].attributes]
 
 
 def test_the_bytes_are_one_arrow_record_batch_of_the_schema() -> None:

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
+from pydanube.model.attributes import none_for_empty
 from pydanube.model.hashing import fnv1a_64
 from pydanube.spark.options import WriteOptions
 from pydanube.spark.sink.digests import values_in_a_row
@@ -95,6 +96,8 @@ def messages_of(
         )
     if pa.types.is_string(payload.type):
         found["payload"] = payload.cast(pa.binary())
+    if "attributes" in found:
+        found["attributes"] = none_for_empty(found["attributes"])
     return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
 
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from pydanube.errors import Corruption, InvalidRequest
+from pydanube.model.attributes import empty_for_none
 from pydanube.model.names import split_partition
 
 COLUMNS = {
@@ -85,6 +86,8 @@ def to_rows(rows: pa.RecordBatch, first: int, place: Place, schema: pa.Schema) -
 
 
 def _converted(column: pa.Array, field: pa.Field) -> pa.Array:
+    if field.name == "attributes":
+        column = empty_for_none(column)
     if column.type == field.type:
         return column
     if field.name == "publish_time" and pa.types.is_integer(column.type):

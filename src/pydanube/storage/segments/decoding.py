@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from pydanube.errors import Corruption
+from pydanube.model.attributes import none_for_empty
 from pydanube.model.batch import SCHEMA, Batch
 from pydanube.model.ids import Offset
 from pydanube.storage.pieces import Piece
@@ -173,10 +174,11 @@ def _pieces(published: pa.Table, group: RowGroup) -> list[Piece]:
 
 
 def _as_published(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if pa.types.is_map(field.type):
+        chunks = column.cast(field.type).chunks
+        return pa.chunked_array([none_for_empty(chunk) for chunk in chunks], field.type)
     if column.type == field.type:
         return column
-    if pa.types.is_map(field.type):
-        return column.cast(field.type)
     return pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], field.type)
 
 

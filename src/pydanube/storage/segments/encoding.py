@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from pydanube.errors import Corruption
+from pydanube.model.attributes import empty_for_none
 from pydanube.model.batch import SCHEMA
 from pydanube.model.ids import Offset, TopicId
 from pydanube.model.names import split_partition
@@ -210,8 +211,7 @@ class SegmentEncoder:
             pa.arange(first, first + count),
         ]
         for name, column in zip(group.schema.names, group.columns, strict=True):
-            stored_as = _STORED_AS.get(name)
-            columns.append(column if stored_as is None else column.view(stored_as))
+            columns.append(_stored_column(name, column))
         return pa.RecordBatch.from_arrays(columns, schema=SEGMENT_SCHEMA)
 
     def _note(self, group: pa.RecordBatch) -> None:
@@ -220,6 +220,13 @@ class SegmentEncoder:
         if len(self._schema_ids) <= SCHEMA_IDS_MAX:
             present = pc.unique(group.column("schema_id").drop_null())
             self._schema_ids.update(present.slice(0, SCHEMA_IDS_MAX + 1).to_pylist())
+
+
+def _stored_column(name: str, column: pa.Array) -> pa.Array:
+    if name == "attributes":
+        return empty_for_none(column)
+    stored_as = _STORED_AS.get(name)
+    return column if stored_as is None else column.view(stored_as)
 
 
 def checksum(data: pa.Buffer) -> int:

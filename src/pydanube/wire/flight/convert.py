@@ -11,6 +11,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
+from pydanube.model.attributes import none_for_empty
 from pydanube.model.batch import SCHEMA, Batch
 from pydanube.wire.flight.columns import check_type, convert_column, has_our_layout
 from pydanube.wire.flight.framing import BodyParts, encapsulate, flight_data
@@ -145,14 +146,18 @@ class Intake:
         if not self._ours:
             rows = self._complete(rows)
         check_rows(rows)
+        given = rows.column(_ATTRIBUTES)
+        attributes = none_for_empty(given)
+        if attributes is not given:
+            rows = rows.set_column(_ATTRIBUTES, SCHEMA.field(_ATTRIBUTES), attributes)
+        as_sent = self._ours and attributes is given
         columns: pa.RecordBatch | None = rows
-        if not self._ours or head.compressed:
+        if not as_sent or head.compressed:
             columns = None  # They would be kept beside the message, not within it.
         # Recovery relies on a byte per row at least, which a compressed batch need not have.
-        if not self._ours or len(message) < rows.num_rows:
+        if not as_sent or len(message) < rows.num_rows:
             message = rows.serialize().to_pybytes()
         _check_size(len(message), BATCH_BYTES_MAX)
-        attributes = rows.column(_ATTRIBUTES)
         return Batch(
             message,
             rows.num_rows,

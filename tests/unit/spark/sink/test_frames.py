@@ -88,6 +88,17 @@ def test_columns_with_long_offsets_are_those_of_messages_with_short_ones():
     assert (payload.type, payload.to_pylist()) == (pa.binary(), [b"a"])
 
 
+def test_an_empty_map_of_attributes_is_none():
+    kind = pa.map_(pa.utf8(), pa.utf8())
+    empty, none = (
+        pa.record_batch({"payload": [b"a", b"b"], "attributes": pa.array(maps, kind)})
+        for maps in ([[], [("x", "y")]], [None, [("x", "y")]])
+    )
+    columns = FrameColumns(message=("payload", "attributes"))
+    assert messages_of(empty, columns) == none
+    assert digest_of(messages_of(empty, columns)) == digest_of(messages_of(none, columns))
+
+
 def test_rows_go_where_their_topic_says():
     rows = pa.record_batch({"topic": ["/a/x", "/a/y", "/a/x"], "payload": ["1", "2", "3"]})
     found = {

@@ -112,6 +112,15 @@ def test_columns_are_stored_as_the_format_says() -> None:
     assert rows["offset"] == list(range(100))
 
 
+def test_readers_find_an_empty_map_where_a_message_has_no_attributes() -> None:
+    given = [None, {"a": "1"}, None]
+    batch = Batch.gather([one_message(attributes=each) for each in given])
+    segment = encode([Piece(Offset(0), batch, 0, 3)])
+    stored = pq.read_table(pa.BufferReader(segment.data)).column("attributes")
+    assert stored.to_pylist() == [[], [("a", "1")], []]
+    assert [each.attributes for each in messages_in(decode(segment, 0))] == given
+
+
 def test_a_plain_topic_is_partition_0() -> None:
     batch = Batch.gather([one_message()])
     plain = SegmentOrigin(topic="/default/orders", topic_id=TopicId(7), epoch=0)

@@ -72,6 +72,18 @@ class TestOurOwnLayout:
         (taken,) = take_all(messages)
         assert taken.data == rows.serialize().to_pybytes()
 
+    def test_an_empty_map_of_attributes_is_none(self):
+        rows = gathered(3, attributes={"a": "1"}).record_batch()
+        place = SCHEMA.get_field_index("attributes")
+        for sent, stored in (
+            ([[], [("a", "1")], []], [None, [("a", "1")], None]),
+            ([[], [], []], [None, None, None]),
+        ):
+            column = pa.array(sent, SCHEMA.field(place).type)
+            taken = take_table(rows.set_column(place, SCHEMA.field(place), column))
+            assert taken.record_batch().column(place).to_pylist() == stored
+            assert Batch.from_bytes(taken.data, 3).messages(0, 3) == taken.messages(0, 3)
+
     def test_a_batch_without_rows_is_no_error_and_holds_nothing(self):
         empty = pa.RecordBatch.from_pylist([], schema=SCHEMA)
         assert take_table(empty).count == 0
