@@ -6,8 +6,8 @@ python -m benchmarks.spark [--rows N] [--rounds N] [--only scans|sink|streams]
 All variants take turns within a round, in another order every time, so that what else the machine
 does, and what one leaves behind, hits all of them; the median of the rounds counts. Everything
 goes into Spark's noop sink unless said otherwise. One broker seals its topics at once, the other
-keeps them as a tail. Whole rows are written from a topic of their own, whose messages have a key
-and two attributes each.
+keeps them as a tail. What is written into a topic are payloads alone, all columns of a topic, and
+messages of a topic of their own that have a key and two attributes each.
 
 Shared, brokers and Spark run on all cores: what a broker does, Spark cannot. Divided, Spark with
 its Python workers has one core and the brokers, which stand for other machines, another one.
@@ -246,7 +246,7 @@ def report(found: dict[str, float]) -> None:
         ("payloads into a topic, to the same plan into noop", "payloads", "topic", "≥ 0.4"),
         ("the same while the broker makes segments of it", "payloads", "topic, sealing", ""),
         (
-            "whole rows into a topic, to the same plan into noop",
+            "messages with a key and attributes into a topic, to the same plan",
             "messages",
             "messages into topic",
             "≥ 0.4",
