@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.machine import describe_machine
+from pydanube.broker.server import DEFAULT_ENGINE, engine_named
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.grpcio.channel import GrpcioChannel
@@ -243,7 +244,6 @@ def restart(bench: Bench) -> None:
 def broker_inside(bench: Bench) -> None:
     """Start to first acknowledgement of a broker in the process of its user, imports done."""
     import pydanube.testing.broker
-    from pydanube.broker.server import engine_named
 
     engine_named(bench.engine)  # Its imports are not what is measured here.
 
@@ -277,7 +277,7 @@ FIGURES: dict[str, Callable[[Bench], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--engine", default="grpcio", choices=["grpcio", "http2"])
+    parser.add_argument("--engine", default=DEFAULT_ENGINE, choices=["grpcio", "http2"])
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages")
     parser.add_argument("--only", nargs="*", choices=sorted(FIGURES), default=list(FIGURES))
     parser.add_argument("--data-dir", type=Path, default=Path(tempfile.gettempdir()))

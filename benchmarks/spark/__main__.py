@@ -238,7 +238,7 @@ def report(found: dict[str, float]) -> None:
         ("the same with `history()`", "history range", "history", "≤ 0.35"),
         ("whole rows with `history()`, time to two columns", "history", "two columns", "≥ 3"),
         (
-            "a topic's rows into a topic, to the same plan into noop",
+            "all columns of a topic into a topic, to the same plan into noop",
             "rows",
             "rows into topic",
             "≥ 0.4",
@@ -246,7 +246,7 @@ def report(found: dict[str, float]) -> None:
         ("payloads into a topic, to the same plan into noop", "payloads", "topic", "≥ 0.4"),
         ("the same while the broker makes segments of it", "payloads", "topic, sealing", ""),
         (
-            "messages with a key and attributes into a topic, to the same plan",
+            "messages with a key and two attributes each, to the same plan into noop",
             "messages",
             "messages into topic",
             "≥ 0.4",

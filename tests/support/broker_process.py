@@ -42,6 +42,16 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def operator_page(port: int, path: str) -> tuple[int, str]:
+    """Ask an operator page; return its status and its words."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
 class BrokerProcess:
     """Starts, stops and kills one broker over one data directory.
 
@@ -120,13 +130,7 @@ class BrokerProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask an operator page."""
-        url = f"http://127.0.0.1:{self.metrics_port}{path}"
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
+        return operator_page(self.metrics_port, path)
 
     def terminate(self) -> int:
         """Ask the broker to stop and return its exit code."""

@@ -3,8 +3,6 @@
 import asyncio
 import errno
 import json
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -20,6 +18,7 @@ from pydanube.client.admin import AdminConnection
 from pydanube.client.client import grpcio_channel
 from pydanube.runtime.machine import this_machine
 from pydanube.runtime.simulation.disk import SimulatedDisk
+from tests.support.broker_process import operator_page
 
 PORTS = {f"broker.ports.{name}": 0 for name in ("client", "admin", "prometheus")}
 TOPIC = "/default/orders"
@@ -35,15 +34,8 @@ async def running_broker(directory: Path) -> AsyncIterator[BrokerServer]:
 
 
 async def get(server: BrokerServer, path: str) -> tuple[int, str]:
-    def ask() -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}{path}") as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-    return await asyncio.to_thread(ask)
+    assert server.metrics_port is not None
+    return await asyncio.to_thread(operator_page, server.metrics_port, path)
 
 
 async def metrics(server: BrokerServer) -> dict[str, float]:

@@ -1,8 +1,6 @@
 """Brokers that vanish: their topics are served by others, with everything acknowledged."""
 
 import asyncio
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from pydanube.errors import Unavailable
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from tests.support.broker_cluster import BrokerCluster
-from tests.support.broker_process import free_ports
+from tests.support.broker_process import free_ports, operator_page
 
 TOPIC = "/default/orders"
 
@@ -65,7 +63,7 @@ async def test_a_broker_whose_leader_dies_while_it_joins_waits_for_the_next(
 
     async def unanswered(store: Any, *details: Any) -> Any:
         if store not in others and next(failures, None) is not None:
-            seen.append(await asyncio.to_thread(_readiness, port))
+            seen.append((await asyncio.to_thread(operator_page, port, "/readyz"))[0])
             raise Unavailable("the leader did not answer")
         return await work(store, *details)
 
@@ -73,19 +71,9 @@ async def test_a_broker_whose_leader_dies_while_it_joins_waits_for_the_next(
     monkeypatch.setattr(kind, step, unanswered)
     await broker.start()
     assert seen == [503, 503], "it was not ready before it had joined"
-    assert await asyncio.to_thread(_readiness, port) == 200
+    assert (await asyncio.to_thread(operator_page, port, "/readyz"))[0] == 200
     view = cluster.brokers[0].clustering.directory
     await cluster.until(lambda: broker.id in view.view.active())
-
-
-def _readiness(port: int) -> int:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
-            status: int = answer.status
-            return status
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
 
 
 async def test_a_broker_whose_renewal_is_late_answers_when_it_has_succeeded(tmp_path: Path) -> None:
