@@ -1,7 +1,7 @@
 """Prints ratios of the data source to Spark's native ways, on topics of 1 KiB messages.
 
 python -m benchmarks.spark [--rows N] [--rounds N] [--only scans|sink|streams]
-    [--cores shared|divided]
+    [--cores divided|shared]
 
 All variants take turns within a round, in another order every time, so that what else the machine
 does, and what one leaves behind, hits all of them; the median of the rounds counts. Everything
@@ -9,8 +9,9 @@ goes into Spark's noop sink unless said otherwise. One broker seals its topics a
 keeps them as a tail. What is written into a topic are payloads alone, all columns of a topic, and
 messages of a topic of their own that have a key and two attributes each.
 
-Shared, brokers and Spark run on all cores: what a broker does, Spark cannot. Divided, Spark with
-its Python workers has one core and the brokers, which stand for other machines, another one.
+Divided, Spark with its Python workers has one core and the brokers, which stand for other machines,
+another one. Shared, all of them run on all cores: what a broker does, Spark cannot. There the same
+rows into a bare process that only receives, writes and syncs say what can be reached at all.
 """
 
 import argparse
@@ -29,6 +30,7 @@ import pyarrow.flight as flight
 
 from benchmarks.cores import CHOICES, Cores, keep_on
 from benchmarks.machine import describe_machine
+from benchmarks.spark.bare import BareSource, bare_process
 from pydanube.spark import history, session
 from pydanube.spark.sink.frames import MESSAGE_COLUMNS
 from pydanube.testing.broker import Broker
@@ -131,6 +133,7 @@ class Bench:
         fresh: str,
         files: list[str],
         keyed_files: list[str],
+        bare_port: int,
         rows: int,
     ) -> None:
         self._spark = spark
@@ -138,6 +141,7 @@ class Bench:
         self._fresh = fresh
         self._files = files
         self._keyed_files = keyed_files
+        self._bare_port = bare_port
         self._rows = rows
 
     def scans(self) -> dict[str, Variant]:
@@ -167,6 +171,9 @@ class Bench:
             options = {"url": url, "topic": TARGET}
             frame.write.format("danube").options(**options).mode("append").save()
 
+        def write_bare(frame: Any) -> None:
+            frame.write.format("bare").option("port", self._bare_port).mode("append").save()
+
         def write_sealing() -> float:
             started = time.perf_counter()
             write(payloads, self._sealed)
@@ -185,6 +192,9 @@ class Bench:
             "messages": lambda: noop(messages),
             "messages into topic": lambda: write(messages, self._fresh),
             "topic, sealing": write_sealing,
+            "bare": lambda: write_bare(payloads),
+            "rows into bare": lambda: write_bare(rows),
+            "messages into bare": lambda: write_bare(messages),
         }
 
     def streams(self) -> dict[str, Variant]:
@@ -243,14 +253,17 @@ def report(found: dict[str, float]) -> None:
             "rows into topic",
             "≥ 0.4",
         ),
+        ("all columns into a bare file over TCP", "rows", "rows into bare", ""),
         ("payloads into a topic, to the same plan into noop", "payloads", "topic", "≥ 0.4"),
         ("the same while the broker makes segments of it", "payloads", "topic, sealing", ""),
+        ("payloads into a bare file over TCP, to the same plan into noop", "payloads", "bare", ""),
         (
             "messages with a key and two attributes each, to the same plan into noop",
             "messages",
             "messages into topic",
             "≥ 0.4",
         ),
+        ("messages into a bare file over TCP", "messages", "messages into bare", ""),
         ("trigger time of danube to rate-micro-batch", "danube stream", "rate stream", "≤ 1.5"),
     )
     print("\n| Figure | Target | Ratio | Seconds |\n|---|---|---|---|")
@@ -266,9 +279,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=("scans", "sink", "streams"))
-    parser.add_argument("--cores", choices=CHOICES, default="shared")
+    parser.add_argument("--cores", choices=CHOICES, default="divided")
     wanted = parser.parse_args()
-    with Broker(settings=SEALING) as sealed, Broker(settings=NEVER_SEALING) as fresh:
+    with (
+        Broker(settings=SEALING) as sealed,
+        Broker(settings=NEVER_SEALING) as fresh,
+        bare_process() as bare_port,
+    ):
         batches = payload_batches()
         for broker in (sealed, fresh):
             fill(broker.url, TOPIC, batches, wanted.rows)
@@ -285,6 +302,7 @@ def main() -> None:
             "spark.ui.showConsoleProgress": False,
         }
         spark = session("bench", "local[2,4]", **quiet)
+        spark.dataSource.register(BareSource)
         print(
             f"{describe_machine()}; {wanted.rows} messages of {PAYLOAD_BYTES} bytes, "
             f"{len(files)} segments of {size / 1e6:.0f} MB together, median of {wanted.rounds}, "
@@ -292,7 +310,7 @@ def main() -> None:
             flush=True,
         )
         divide(spark, Cores.chosen(wanted.cores))
-        bench = Bench(spark, sealed.url, fresh.url, files, keyed_files, wanted.rows)
+        bench = Bench(spark, sealed.url, fresh.url, files, keyed_files, bare_port, wanted.rows)
         parts = {"scans": bench.scans, "sink": bench.sink, "streams": bench.streams}
         variants: dict[str, Variant] = {}
         for name, part in parts.items():

@@ -1,0 +1,163 @@
+"""The least that any sink of Spark's Python workers does: rows to a process that syncs them.
+
+python -m benchmarks.spark.bare FILE      the process: prints its port, serves until killed
+
+It takes the memory of Arrow batches over TCP as it is, writes it to the file, syncs, and answers
+when a batch is durable. It knows no topics, offsets, numbers or checksums, and looks at nothing:
+what a topic costs beyond this is what a broker and its client add to Spark, the kernel and the
+disk. Batches of all connections that wait are written together and share one sync.
+"""
+
+import contextlib
+import os
+import queue
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+IN_FLIGHT = 8
+"""Batches that a task has sent and does not know to be durable, as many as with a topic."""
+
+CACHED_BYTES = 256 * 1024 * 1024
+
+_FORGET = os.POSIX_FADV_DONTNEED
+_LENGTH = struct.Struct("<Q")
+_DURABLE = b"."
+
+Received = tuple[socket.socket, memoryview]
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    rows: int
+
+
+class BareSource(DataSource):
+    """`format("bare")`, with the option `port`."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return "bare"
+
+    @override
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return BareWriter(int(self.options["port"]))
+
+
+class BareWriter(DataSourceArrowWriter):
+    """Sends batches as they come."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        rows = waiting = 0
+        with socket.create_connection(("127.0.0.1", self._port)) as connection:
+            for batch in iterator:
+                _send(connection, batch)
+                rows += batch.num_rows
+                waiting += 1
+                if waiting == IN_FLIGHT:
+                    _wait(connection, 1)
+                    waiting -= 1
+            _wait(connection, waiting)
+        return Written(rows)
+
+
+def _send(connection: socket.socket, batch: pa.RecordBatch) -> None:
+    buffers = [each for column in batch.columns for each in column.buffers() if each is not None]
+    parts = [memoryview(each) for each in buffers]
+    connection.sendall(_LENGTH.pack(sum(map(len, parts))))
+    for part in parts:
+        connection.sendall(part)
+
+
+def _wait(connection: socket.socket, answers: int) -> None:
+    while answers:
+        found = connection.recv(answers)
+        if not found:
+            raise ConnectionError("the bare process has gone")
+        answers -= len(found)
+
+
+def serve(path: str) -> None:
+    """Receive, write and sync until killed."""
+    received: queue.SimpleQueue[Received] = queue.SimpleQueue()
+    threading.Thread(target=_store, args=(path, received), daemon=True).start()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        print(listening.getsockname()[1], flush=True)
+        while True:
+            connection, _ = listening.accept()
+            threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
+
+
+def _receive(connection: socket.socket, received: "queue.SimpleQueue[Received]") -> None:
+    with connection:
+        while (length := _take(connection, _LENGTH.size)) is not None:
+            batch = _take(connection, _LENGTH.unpack(length)[0])
+            if batch is None:
+                return
+            received.put((connection, batch))
+
+
+def _take(connection: socket.socket, length: int) -> memoryview | None:
+    """Receive so many bytes; None if the connection has ended."""
+    # Arrow's memory was used before, mostly: new memory costs more than to receive into it.
+    memory = memoryview(pa.allocate_buffer(length)).cast("B")
+    taken = 0
+    while taken < length:
+        count = connection.recv_into(memory[taken:])
+        if not count:
+            return None
+        taken += count
+    return memory
+
+
+def _store(path: str, received: "queue.SimpleQueue[Received]") -> None:
+    written = 0
+    with Path(path).open("wb", buffering=0) as file:
+        while True:
+            group = [received.get()]
+            while not received.empty():
+                group.append(received.get())
+            batches = [batch for _, batch in group]
+            assert os.writev(file.fileno(), batches) == sum(map(len, batches))
+            written += sum(map(len, batches))
+            os.fdatasync(file.fileno())
+            for connection, _ in group:
+                with contextlib.suppress(OSError):
+                    connection.send(_DURABLE)
+            # The system's file cache as a journal leaves it: its memory is used again.
+            os.posix_fadvise(file.fileno(), 0, max(0, written - CACHED_BYTES), _FORGET)
+
+
+@contextlib.contextmanager
+def bare_process() -> Iterator[int]:
+    """Run the process; yields its port."""
+    with tempfile.TemporaryDirectory(prefix="danube-bare-") as directory:
+        command = [sys.executable, "-m", "benchmarks.spark.bare", f"{directory}/rows"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                yield int(process.stdout.readline())
+            finally:
+                process.kill()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
