@@ -9,7 +9,7 @@ from pydanube.spark.source.rows import Place, to_rows
 KIND = pa.map_(pa.utf8(), pa.utf8())
 
 
-def test_a_message_without_attributes_has_an_empty_map():
+def test_a_message_without_attributes_has_an_empty_map() -> None:
     given = [None, {"a": "1"}, None]
     stored = Batch.gather(
         [
