@@ -39,6 +39,7 @@ ALLOWED_SKIPS: tuple[str, ...] = (
     "network namespaces need root",
     "nghttp2's tools are not installed",
     "openssl is not installed",
+    "PostgreSQL is not installed",
 )
 """Beginnings of reasons for which a test may be skipped in CI."""
 

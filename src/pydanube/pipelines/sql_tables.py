@@ -3,18 +3,24 @@
 The table `danube_batches` of the same database says, by target and flow, which batch of which
 query the table holds and the offsets reached. Its row changes in the transaction that brings the
 rows, and only from what was seen there: of two writers one fails, and a batch that is there is not
-repeated.
+repeated. Tables and columns are made ahead of that, by whoever needs them first.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 import sqlalchemy as sql
-from sqlalchemy.exc import DatabaseError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DatabaseError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+)
 from typing_extensions import override
 
 from pydanube.errors import Conflict, InvalidRequest, Unavailable
@@ -33,7 +39,8 @@ class SqlTable(Lake):
 
     def __init__(self, url: str, name: str) -> None:
         try:
-            self._engine = sql.create_engine(url)
+            # A connection for each batch: one kept from the last could be long dead by the next.
+            self._engine = sql.create_engine(url, poolclass=sql.NullPool)
         except (SQLAlchemyError, ImportError) as error:
             raise InvalidRequest(
                 f"a sink's url is no database that can be reached from here: {error}. Write it as "
@@ -64,7 +71,7 @@ class SqlTable(Lake):
         rows = keyed(rows, key, self.name) if mode == "upsert" else rows
         with self._failures():
             notes = self._notes()
-            table = self._shaped(rows.schema)
+            table = self._shaped(rows.schema, key)
             with self._engine.begin() as connection:
                 stands = self._stands(connection, notes, batch.flow)
                 if stands is not None and stands.includes(batch):
@@ -78,7 +85,7 @@ class SqlTable(Lake):
     @override
     def last_batch(self, flow: str) -> LastBatch | None:
         with self._failures():
-            if not sql.inspect(self._engine).has_table(NOTES, self._schema or None):
+            if not self._has(NOTES):
                 return None
             with self._engine.begin() as connection:
                 return self._stands(connection, self._notes(), flow)
@@ -94,7 +101,7 @@ class SqlTable(Lake):
 
     def _read(self, rows_max: int | None) -> pa.Table | None:
         with self._failures():
-            if not sql.inspect(self._engine).has_table(self._table_name, self._schema or None):
+            if not self._has(self._table_name):
                 return None
             table = self._reflected()
             with self._engine.begin() as connection:
@@ -113,7 +120,7 @@ class SqlTable(Lake):
             sql.Column("batch", sql.BigInteger, nullable=False),
             sql.Column("offsets", sql.Text, nullable=False),
         )
-        notes.create(self._engine, checkfirst=True)
+        self._create(notes)
         return notes
 
     def _stands(self, connection: sql.Connection, notes: sql.Table, flow: str) -> LastBatch | None:
@@ -139,7 +146,10 @@ class SqlTable(Lake):
         }
         if stands is None:
             who = {"target": self._table_name, "flow": batch.flow}
-            connection.execute(sql.insert(notes).values(**who, **values))
+            try:
+                connection.execute(sql.insert(notes).values(**who, **values))
+            except IntegrityError as error:
+                raise self._outrun(batch) from error
             return
         changed = connection.execute(
             sql.update(notes)
@@ -152,26 +162,47 @@ class SqlTable(Lake):
             .values(**values)
         )
         if changed.rowcount != 1:
-            raise Conflict(f"somebody else has written a batch of {batch.flow} to {self.name}")
+            raise self._outrun(batch)
 
-    def _shaped(self, schema: pa.Schema) -> sql.Table:
+    def _outrun(self, batch: BatchId) -> Conflict:
+        return Conflict(f"somebody else has written a batch of {batch.flow} to {self.name}")
+
+    def _shaped(self, schema: pa.Schema, key: Sequence[str]) -> sql.Table:
         """Return the table with at least these columns; made or widened ahead of the rows."""
-        wanted = [_column(each.name, _type_of(each.type)) for each in schema]
-        if not sql.inspect(self._engine).has_table(self._table_name, self._schema or None):
+        wanted = [_column(each.name, _type_of(each.type, each.name in key)) for each in schema]
+        if not self._has(self._table_name):
             table = self._with(wanted)
-            table.create(self._engine, checkfirst=True)
-            return table
+            if key:
+                # Rows are replaced one by one: without it, each would be looked for in all others.
+                sql.Index(None, *(table.c[name] for name in key))
+            self._create(table)
         table = self._reflected()
         missing = [each for each in wanted if each.name not in table.columns]
         for each in missing:
             self._add_column(table, each)
-        if missing:
-            return self._shaped(schema)
-        return table
+        return self._reflected() if missing else table
+
+    def _has(self, table: str) -> bool:
+        return sql.inspect(self._engine).has_table(table, self._schema or None)
+
+    def _create(self, table: sql.Table) -> None:
+        self._make(
+            lambda: table.create(self._engine, checkfirst=True), lambda: self._has(table.name)
+        )
+
+    def _make(self, make: Callable[[], None], is_there: Callable[[], bool]) -> None:
+        """Make what others may be making at the same moment: the database lets one of them."""
+        try:
+            make()
+        except DatabaseError:
+            if not is_there():
+                raise
 
     def _reflected(self) -> sql.Table:
-        inside = sql.inspect(self._engine).get_columns(self._table_name, self._schema or None)
-        return self._with([_column(each["name"], each["type"]) for each in inside])
+        return self._with([_column(each["name"], each["type"]) for each in self._columns_inside()])
+
+    def _columns_inside(self) -> Sequence[Mapping[str, Any]]:
+        return sql.inspect(self._engine).get_columns(self._table_name, self._schema or None)
 
     def _with(self, columns: Sequence[_Column]) -> sql.Table:
         return sql.Table(self._table_name, sql.MetaData(schema=self._schema or None), *columns)
@@ -180,8 +211,12 @@ class SqlTable(Lake):
         prepare = self._engine.dialect.identifier_preparer
         kind = column.type.compile(self._engine.dialect)
         words = f"ALTER TABLE {prepare.format_table(table)} ADD COLUMN "
-        with self._engine.begin() as connection:
-            connection.execute(sql.text(f"{words}{prepare.quote(column.name)} {kind}"))
+
+        def add() -> None:
+            with self._engine.begin() as connection:
+                connection.execute(sql.text(f"{words}{prepare.quote(column.name)} {kind}"))
+
+        self._make(add, lambda: column.name in {each["name"] for each in self._columns_inside()})
 
     def _remove(
         self,
@@ -232,7 +267,7 @@ def _dictionaries(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:
         yield found
 
 
-def _type_of(kind: pa.DataType) -> sql.types.TypeEngine[Any]:
+def _type_of(kind: pa.DataType, is_key: bool) -> sql.types.TypeEngine[Any]:
     types = pa.types
     simple: Mapping[str, sql.types.TypeEngine[Any]] = {
         "bool": sql.Boolean(),
@@ -247,4 +282,7 @@ def _type_of(kind: pa.DataType) -> sql.types.TypeEngine[Any]:
         return sql.Numeric(kind.precision, kind.scale)
     if types.is_timestamp(kind):
         return sql.DateTime(timezone=kind.tz is not None)
+    if is_key and str(kind) in ("string", "large_string"):
+        # Where an index cannot be over text of any length.
+        return sql.Text().with_variant(sql.String(255), "mysql", "mariadb")
     return simple.get(str(kind), sql.Text())
