@@ -13,6 +13,8 @@ import click
 from pydanube.cli.options import DEFAULT_SERVICE_ADDR, output_option
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from pydanube.pipelines.definitions import PipelineDefinition, Scalar
     from pydanube.pipelines.documents import Places
     from pydanube.pipelines.reports import FlowStatus
@@ -56,9 +58,8 @@ def _place_options(run: Callable[..., None]) -> Callable[..., None]:
 def plan(definition: "PipelineDefinition", output: str) -> None:
     """Check everything that a run of FILE needs, without running it."""
     from pydanube.pipelines.planning import plan_pipeline
-    from pydanube.pipelines.runner import start_spark
 
-    spark = start_spark(definition.pipeline, definition.spark)
+    spark = _start_spark(definition)
     try:
         found = plan_pipeline(definition, spark)
     finally:
@@ -90,10 +91,10 @@ def run(
     """Run FILE in the foreground; SIGTERM and Ctrl-C stop it after the batch."""
     from pydanube.pipelines.checks import Beginning
     from pydanube.pipelines.metrics import MetricsPage
-    from pydanube.pipelines.runner import PipelineRun, check_outcome, start_spark
+    from pydanube.pipelines.runner import PipelineRun, check_outcome
     from pydanube.runtime.process import StopFlag
 
-    spark = start_spark(definition.pipeline, definition.spark)
+    spark = _start_spark(definition)
     try:
         running = PipelineRun(
             definition,
@@ -209,9 +210,8 @@ def replay(
     """Send a part of history through the steps of a flow of FILE, into a new topic or table."""
     from pydanube.cli.output import show
     from pydanube.pipelines.replaying import replay as send
-    from pydanube.pipelines.runner import start_spark
 
-    spark = start_spark(definition.pipeline, definition.spark)
+    spark = _start_spark(definition)
     try:
         done = send(
             definition,
@@ -292,6 +292,13 @@ class _Lines:
         else:
             for each in statuses:
                 click.echo(line_of(each))
+
+
+def _start_spark(definition: "PipelineDefinition") -> "SparkSession":
+    from pydanube.pipelines.runner import look_for_brokers, start_spark
+
+    look_for_brokers(definition)
+    return start_spark(definition.pipeline, definition.spark)
 
 
 def _read(file: str, parameters: Sequence[str]) -> "PipelineDefinition":

@@ -217,6 +217,15 @@ class PipelineDefinition(_Part, frozen=True, kw_only=True):
     sinks: Annotated[tuple[Sink, ...], Meta(min_length=1)]
     dead_letter: DeadLetter | None = None
 
+    @property
+    def needs_brokers(self) -> bool:
+        """Tell whether topics of the brokers that `danube` names are read or written."""
+        parts: list[Source | Sink] = [*self.sources.values(), *self.sinks]
+        dead_letters = self.dead_letter is not None and self.dead_letter.topic is not None
+        return dead_letters or any(
+            each.format == "danube" and "url" not in each.options for each in parts
+        )
+
     def trigger_of(self, sink: Sink) -> Trigger:
         """Return when a flow makes batches."""
         return sink.trigger or self.trigger

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pydanube.errors import NotFound, NotSupported
+from pydanube.errors import DanubeError, NotFound, NotSupported, Unavailable
 from pydanube.pipelines.announcing import PIPELINES_TOPIC, Announcer
 from pydanube.pipelines.batches import BatchDone, BatchWork
 from pydanube.pipelines.checks import Beginning
@@ -17,8 +17,10 @@ from pydanube.pipelines.reports import FlowStatus
 from pydanube.runtime.blocking import environment, pause
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.process import StopFlag
+from pydanube.spark.brokers import Brokers, Patience
 from pydanube.spark.connect import is_connect_url
-from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, Access, write_options
+from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, Access, Selection, write_options
+from pydanube.spark.source.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +28,30 @@ if TYPE_CHECKING:
 TURN_SECONDS = 0.1
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 ANNOUNCE_TIMEOUT_MS = 5_000
+_FIRST_LOOK = Patience(give_up_seconds=5.0)
+"""Spark tries for minutes; whoever has mistaken the address is to know at once."""
 
 AroundBatch = Callable[[BatchWork, "DataFrame", int], BatchDone]
+
+
+def look_for_brokers(definition: PipelineDefinition) -> None:
+    """Raise what is wrong with the address of the brokers, ahead of Spark, which takes its time.
+
+    Nobody is asked where Spark Connect is used: it is the server that must reach the brokers.
+    """
+    if is_connect_url(definition.spark.master) or not definition.needs_brokers:
+        return
+    access = access_of(definition)
+    try:
+        Topics(Brokers(access, _FIRST_LOOK), Selection(names=(PIPELINES_TOPIC,))).states()
+    except (Unavailable, NotSupported) as error:
+        found = "no broker answers" if error.retryable else "what answers is no broker with Flight"
+        raise type(error)(
+            f"{found} at {', '.join(access.urls)}: {error}. Say where they are with danube.url in "
+            f"the file, or with {URL_VARIABLE}"
+        ) from error
+    except DanubeError:
+        pass  # One is there. What else it has to say comes when the flows are planned.
 
 
 def start_spark(name: str, settings: SparkSettings) -> "SparkSession":

@@ -36,9 +36,13 @@ def test_a_table_and_its_tail_are_every_message_once(
         frame = table(spark, topic, url=broker.url, catalogs=catalogs)
         # What the table gets from here on is not the frame's: it keeps the table it was made of.
         tables.backfill(topic, report=lambda progress: None)
-        rows = frame.select("offset", "payload", "routing_key").collect()
+        rows = frame.select("offset", "payload", "routing_key", "attributes").collect()
         assert sorted(row.offset for row in rows) == list(range(25))
         assert sorted(json.loads(row.payload)["number"] for row in rows) == list(range(25))
+        # No attributes are an empty map, in the table and in the tail.
+        assert {row.offset: row.attributes for row in rows} == {
+            offset: {"n": str(offset)} if offset % 2 else {} for offset in range(25)
+        }
         tables.disable(topic)
 
 
