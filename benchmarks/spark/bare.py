@@ -7,6 +7,9 @@ when a batch is durable. It knows no topics, offsets, numbers or checksums, and 
 what a topic costs beyond this is what a broker and its client add to Spark, the kernel and the
 disk. Batches of all connections that wait are written together and share one sync. It is no proof
 of what is possible: it is Python, too, and sends columns that a topic leaves out.
+
+Without a port, `format("bare")` throws batches away in Spark's workers: what any sink costs that is
+written in Python, before it does something.
 """
 
 import contextlib
@@ -38,7 +41,7 @@ Received = tuple[socket.socket, memoryview]
 
 
 class BareSource(DataSource):
-    """`format("bare")`, with the option `port`."""
+    """`format("bare")`, with the option `port`, or without it."""
 
     @classmethod
     @override
@@ -47,7 +50,18 @@ class BareSource(DataSource):
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return BareWriter(int(self.options["port"]))
+        port = self.options.get("port")
+        return DiscardingWriter() if port is None else BareWriter(int(port))
+
+
+class DiscardingWriter(DataSourceArrowWriter):
+    """Takes batches, and that is all."""
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 class BareWriter(DataSourceArrowWriter):
