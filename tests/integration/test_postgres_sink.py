@@ -13,10 +13,9 @@ import pytest
 import sqlalchemy as sql
 
 from pydanube.errors import Conflict, Unavailable
-from pydanube.pipelines import sql_tables
 from pydanube.pipelines.errors import FlowRefused
-from pydanube.pipelines.lakes import BatchId
 from pydanube.pipelines.sql_tables import SqlTable
+from tests.support.lake_batches import batch, between_statements, held, rows
 from tests.support.postgres_server import PostgresServer
 
 RACES = 5
@@ -35,20 +34,6 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def url(server) -> str:
     return server.database(f"shop_{next(_numbers)}")
-
-
-def batch(number: int, flow: str = "p/lake") -> BatchId:
-    return BatchId(flow=flow, query="q1", number=number, offsets={"orders": {"/default/o": 7}})
-
-
-def rows(*numbers: int, **columns: list[object]) -> pa.Table:
-    return pa.table({"n": pa.array(numbers, pa.int64()), **columns})
-
-
-def held(table: SqlTable) -> list[object]:
-    found = table.rows()
-    assert found is not None
-    return sorted(found.column("n").to_pylist())
 
 
 def at_once(*work: Callable[[], object]) -> list[object]:
@@ -119,7 +104,7 @@ class TestRaces:
             flows = [f"p/{number}" for number in range(len(tables))]
             found = at_once(
                 *(
-                    partial(table.write, rows(1), batch(0, flow))
+                    partial(table.write, rows(1), batch(0, flow=flow))
                     for table, flow in zip(tables, flows, strict=True)
                 )
             )
@@ -132,7 +117,7 @@ class TestRaces:
         for number in range(RACES):
             found = at_once(
                 *(
-                    partial(table.write, rows(1, **{f"c{number}": ["x"]}), batch(number, flow))
+                    partial(table.write, rows(1, **{f"c{number}": ["x"]}), batch(number, flow=flow))
                     for table, flow in zip(tables, ("p/1", "p/2"), strict=True)
                 )
             )
@@ -163,19 +148,8 @@ class TestFailures:
     def test_a_server_that_dies_within_a_batch_has_nothing_of_it(self, server, url, monkeypatch):
         table = SqlTable(url, "orders")
         table.write(rows(1), batch(0))
-        monkeypatch.setattr(sql_tables, "ROWS_AT_ONCE", 2)
-        cut = sql_tables._dictionaries
-
-        def until_it_dies(found):
-            for number, some in enumerate(cut(found)):
-                if number == 1:
-                    server.kill()
-                yield some
-
-        with monkeypatch.context() as patched:
-            patched.setattr(sql_tables, "_dictionaries", until_it_dies)
-            with pytest.raises(Unavailable):
-                table.write(rows(2, 3, 4), batch(1))
+        with between_statements(monkeypatch, server.kill), pytest.raises(Unavailable):
+            table.write(rows(2, 3, 4), batch(1))
         server.start()
         assert held(table) == [1]
         assert table.last_batch("p/lake").number == 0

@@ -10,17 +10,16 @@ import pyarrow as pa
 import pytest
 
 from pydanube.errors import Conflict, InvalidRequest, Unavailable
-from pydanube.pipelines import iceberg_tables, lake_parts, sql_tables
+from pydanube.pipelines import iceberg_tables, lake_parts
 from pydanube.pipelines.delta_tables import DeltaLake
 from pydanube.pipelines.errors import FlowRefused
 from pydanube.pipelines.iceberg_tables import IcebergLake
 from pydanube.pipelines.lake_parts import Part, PartTask
-from pydanube.pipelines.lakes import BatchId, Lake, LastBatch, keyed
+from pydanube.pipelines.lakes import Lake, LastBatch, keyed
 from pydanube.pipelines.sql_tables import SqlTable
 from pydanube.tables.errors import CommitOutcomeUnknown, TableGuardAltered
 from pydanube.tables.iceberg import GUARDED
-
-OFFSETS = {"orders": {"/default/orders": 7}}
+from tests.support.lake_batches import OFFSETS, batch, between_statements, held, rows
 
 
 def iceberg(root: Path) -> IcebergLake:
@@ -47,20 +46,6 @@ LAKES: dict[str, Callable[[Path], Lake]] = {
 @pytest.fixture(params=LAKES)
 def lake(request, tmp_path) -> Lake:
     return LAKES[request.param](tmp_path)
-
-
-def batch(number: int, query: str = "q1", flow: str = "p/lake") -> BatchId:
-    return BatchId(flow=flow, query=query, number=number, offsets=OFFSETS)
-
-
-def rows(*numbers: int, **columns: list[object]) -> pa.Table:
-    return pa.table({"n": pa.array(numbers, pa.int64()), **columns})
-
-
-def held(lake: Lake, column: str = "n") -> list[object]:
-    found = lake.rows()
-    assert found is not None
-    return sorted(found.column(column).to_pylist(), key=lambda each: (each is not None, each))
 
 
 class TestBatches:
@@ -305,19 +290,12 @@ class TestDatabases:
     def test_a_transaction_that_breaks_off_leaves_nothing(self, tmp_path, monkeypatch):
         table = SqlTable(f"sqlite:///{tmp_path}/shop.db", "orders")
         table.write(rows(1), batch(0))
-        monkeypatch.setattr(sql_tables, "ROWS_AT_ONCE", 2)
-        cut = sql_tables._dictionaries
 
-        def broken(found):
-            for number, some in enumerate(cut(found)):
-                if number == 1:
-                    raise KeyboardInterrupt
-                yield some
+        def interrupt() -> None:
+            raise KeyboardInterrupt
 
-        with monkeypatch.context() as patched:
-            patched.setattr(sql_tables, "_dictionaries", broken)
-            with pytest.raises(KeyboardInterrupt):
-                table.write(rows(2, 3, 4), batch(1))
+        with between_statements(monkeypatch, interrupt), pytest.raises(KeyboardInterrupt):
+            table.write(rows(2, 3, 4), batch(1))
         assert held(table) == [1]
         assert table.last_batch("p/lake").number == 0
         table.write(rows(2, 3, 4), batch(1))
