@@ -18,11 +18,13 @@ from pydanube.errors import DanubeError
 from pydanube.pipelines import Pipeline
 from pydanube.pipelines.api import Part
 from pydanube.pipelines.definitions import SparkSettings
-from pydanube.pipelines.runner import start_spark
+from pydanube.pipelines.runner import PipelineRun, start_spark
+from pydanube.runtime.process import StopFlag
 from tests.support.remembering import Counting
 
 LISTENER_SECONDS_MAX = 60.0
 PIPELINE = "connected"
+ROWS_AT_A_TIME = 10
 
 
 def double(number: int) -> int:
@@ -134,6 +136,22 @@ def pipelines(wanted: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
     }
 
 
+def stopped(wanted: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
+    """A pipeline that is asked to stop while batches follow each other."""
+    made = Pipeline(
+        "stopped",
+        url=wanted["url"],
+        checkpoints=f"{wanted['directory']}/checkpoints",
+        spark=spark,
+    )
+    options = {"maxRowsPerTrigger": ROWS_AT_A_TIME, "pollMs": 1}
+    numbers = made.source("numbers", topic=wanted["topic"], options=options)
+    made.sink("few", numbers, format="noop")
+    stop = StopFlag()
+    (status,) = PipelineRun(made.definition(), spark).run(stop, lambda _: stop.set())
+    return {"stopped": [status.state, status.error, status.rows_in]}
+
+
 def remembered(wanted: dict[str, Any], spark: SparkSession) -> bool:
     """Whether a step that keeps state is known for one."""
     made = Pipeline(
@@ -169,7 +187,7 @@ def main(wanted: dict[str, Any]) -> None:
     spark = start_spark("x", SparkSettings(master=wanted["server"]))
     try:
         found: dict[str, Any] = {"kind": type(spark).__module__}
-        for part in (read, stream, pipelines):
+        for part in (read, stream, pipelines, stopped):
             found |= part(wanted, spark)
         found |= refusals(wanted["server"])
         found["zone"] = spark.conf.get("spark.sql.session.timeZone")

@@ -82,7 +82,7 @@ def stop_flows(
         raise NotFound(f"no flow {flow} of {pipeline} has run over {checkpoints}")
     for files in wanted:
         if files.is_held:
-            files.ask_to_stop(now=now)
+            files.ask_to_stop("now" if now else "after the batch")
     by = clock.monotonic_seconds() + seconds_max
     while any(files.is_held for files in wanted):
         if clock.monotonic_seconds() >= by:

@@ -54,3 +54,16 @@ class FlowFailed(DanubeError):
     """A flow has failed for good; restarts did not help, or could not."""
 
     code = "pipeline_flow_failed"
+
+
+class StopAsked(Exception):
+    """A batch does not begin, or does not end, because its flow is to stop.
+
+    By these words Spark knows that the error of a query that it stops is none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling a batch: "
+            "java.lang.InterruptedException"
+        )

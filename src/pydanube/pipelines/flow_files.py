@@ -1,7 +1,7 @@
 """What is kept of a flow beside its checkpoint: its identity, its status, who runs it."""
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from pydanube.runtime.blocking import (
 )
 
 _Kept = TypeVar("_Kept")
+HowToStop = Literal["after the batch", "now"]
 
 _RECORD = ".flow.json"
 _STATUS = ".status.json"
@@ -105,14 +106,16 @@ class FlowFiles:
         self._held.let_go()
         return False
 
-    def ask_to_stop(self, *, now: bool) -> None:
-        """Ask whoever runs the flow to stop it: after its batch, or at once."""
-        replace_file(f"{self._base}.stop", b"now" if now else b"after the batch")
+    def ask_to_stop(self, how: HowToStop) -> None:
+        """Ask whoever runs the flow to stop it."""
+        replace_file(f"{self._base}.stop", how.encode())
 
-    def asked_to_stop(self) -> str | None:
+    def asked_to_stop(self) -> HowToStop | None:
         """Return how somebody wants it stopped."""
         found = read_file_if_there(f"{self._base}.stop")
-        return None if found is None else found.decode()
+        if found is None:
+            return None
+        return "now" if found == b"now" else "after the batch"
 
     def forget_stop(self) -> None:
         """Take a request to stop as answered."""

@@ -7,6 +7,7 @@ Spark.
 import json
 import logging
 from collections.abc import Callable, Mapping
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, structs
@@ -15,8 +16,8 @@ from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.pipelines.batches import BatchDone, BatchWork
 from pydanube.pipelines.checks import Beginning, begin
 from pydanube.pipelines.definitions import PipelineDefinition, Step, Trigger
-from pydanube.pipelines.errors import FlowRefused
-from pydanube.pipelines.flow_files import FlowFiles
+from pydanube.pipelines.errors import FlowRefused, StopAsked
+from pydanube.pipelines.flow_files import FlowFiles, HowToStop
 from pydanube.pipelines.frames import (
     FlowFrames,
     PythonStep,
@@ -34,6 +35,7 @@ from pydanube.pipelines.remote_batches import RemoteBatches, RemoteFailure, note
 from pydanube.pipelines.reports import FlowStatus, status_of
 from pydanube.pipelines.waiting import begun_before
 from pydanube.pipelines.writing import topic_options
+from pydanube.runtime.blocking import pause
 from pydanube.runtime.clock import Clock
 from pydanube.spark.amounts import read_duration_ms
 from pydanube.spark.brokers import brokers_of
@@ -50,7 +52,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pydanube.pipelines")
 
-STOP_SECONDS_MAX = 30.0
+_END_SECONDS_MAX = 30.0
+_END_LOOK_SECONDS = 0.02
 _ENDS_NAMED_MAX = 5
 
 
@@ -144,7 +147,8 @@ class FlowRun:
         self._start_at_ms: int | None = None
         self._pause_ms = read_duration_ms(definition.on_failure.backoff)
         self._failures = 0
-        self._stop_by_ms: int | None = None
+        self._stop: HowToStop | None = None
+        self._next_batch_waits = Event()
         self._out_before = 0
         self._noted = 0
 
@@ -170,7 +174,8 @@ class FlowRun:
             self.side.stop(now=now)
         if self.has_ended:
             return
-        self._stop_by_ms = self._clock.monotonic_ms() + (0 if now else int(STOP_SECONDS_MAX * 1000))
+        self._stop = "now" if now else "after the batch"
+        self._files.ask_to_stop(self._stop)  # The next batch looks for it, wherever it runs.
 
     def turn(self) -> None:
         """Look at the query, and do what is due."""
@@ -179,7 +184,7 @@ class FlowRun:
         if self.status.state in ("STOPPED", "DONE", "FAILED"):
             return
         asked = self._files.asked_to_stop()
-        if asked is not None and self._stop_by_ms is None:
+        if asked is not None and asked != self._stop:
             self.stop(now=asked == "now")
         self._take_progress()
         query = self._query
@@ -187,15 +192,16 @@ class FlowRun:
             self._turn_without_query()
         elif not query.isActive:
             self._query_ended(query)
-        elif self._stop_by_ms is not None and (
-            not query.status["isTriggerActive"] or self._clock.monotonic_ms() >= self._stop_by_ms
-        ):
+        elif self._stop == "now" or (self._stop is not None and self._is_between_batches(query)):
             query.stop()
             self._take_progress()
             self._end("STOPPED")
 
+    def _is_between_batches(self, query: "StreamingQuery") -> bool:
+        return self._next_batch_waits.is_set() or not query.status["isTriggerActive"]
+
     def _turn_without_query(self) -> None:
-        if self._stop_by_ms is not None:
+        if self._stop is not None:
             self._end("STOPPED")
         elif self._start_at_ms is not None and self._clock.monotonic_ms() >= self._start_at_ms:
             try:
@@ -245,9 +251,13 @@ class FlowRun:
 
         def carry_out(batch: "DataFrame", number: int) -> None:
             try:
+                if self._files.asked_to_stop() is not None:
+                    self._wait_for_the_end()
                 self._take(self._around(work, batch, number))
             except Exception as error:
                 self._raised = error  # Spark would keep a text of it alone.
+                if self._stop is not None:
+                    raise StopAsked from None  # Of a long text Java's stack overflows then.
                 raise
 
         if not is_connected(self._spark):
@@ -255,6 +265,18 @@ class FlowRun:
         self._files.forget_batches()
         self._noted = 0
         return RemoteBatches(work, self._files, self._around)
+
+    def _wait_for_the_end(self) -> None:
+        """Keep a batch from beginning until Spark has been told to stop, and then for good.
+
+        Spark takes what is raised before for a failure, and says so at length.
+        """
+        self._next_batch_waits.set()
+        for _ in range(int(_END_SECONDS_MAX / _END_LOOK_SECONDS)):
+            if self._query is None or not self._query.isActive:
+                break
+            pause(_END_LOOK_SECONDS)
+        raise StopAsked
 
     def _take_notes(self) -> None:
         """Take what batches have noted that run elsewhere."""
@@ -264,6 +286,8 @@ class FlowRun:
             self._noted = note.attempt
             if note.done is not None:
                 self._take(note.done.restored())
+            if note.stopped:
+                self._raised = StopAsked()
             if note.error is not None:
                 self._raised = RemoteFailure(note.error, hopeless=note.hopeless)
 
@@ -378,6 +402,9 @@ class FlowRun:
     def _query_ended(self, query: "StreamingQuery") -> None:
         self._take_progress()  # Its last batch may have ended since somebody looked.
         error = query.exception()
+        if isinstance(self._raised, StopAsked):
+            self._end("STOPPED")
+            return
         if error is None:
             self._end("DONE" if self._trigger.available_now else "STOPPED")
             return

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from pydanube.pipelines.batches import BatchDone, BatchWork
+from pydanube.pipelines.errors import StopAsked
 from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.frames import is_hopeless, words_of
 
@@ -29,6 +30,8 @@ class BatchNote(Struct, frozen=True, kw_only=True):
     error: str | None = None
     hopeless: bool = False
     """Whether starting again cannot help."""
+    stopped: bool = False
+    """It did not begin, because the flow is to stop."""
 
 
 class RemoteDone(Struct, frozen=True, kw_only=True):
@@ -66,6 +69,9 @@ class RemoteBatches:
 
     def __call__(self, batch: "DataFrame", number: int) -> None:
         """Carry out one batch, and note what became of it."""
+        if self._files.asked_to_stop() is not None:
+            self._note(stopped=True)
+            raise StopAsked
         try:
             done = self._around(self._work, batch, number)
         except Exception as error:
@@ -75,11 +81,18 @@ class RemoteBatches:
         self._note(done=RemoteDone(done=msgspec.structs.replace(done, counts={}), counts=counts))
 
     def _note(
-        self, *, done: RemoteDone | None = None, error: str | None = None, hopeless: bool = False
+        self,
+        *,
+        done: RemoteDone | None = None,
+        error: str | None = None,
+        hopeless: bool = False,
+        stopped: bool = False,
     ) -> None:
         before = notes_of(self._files)
         attempt = before[-1].attempt + 1 if before else 1
-        note = BatchNote(attempt=attempt, done=done, error=error, hopeless=hopeless)
+        note = BatchNote(
+            attempt=attempt, done=done, error=error, hopeless=hopeless, stopped=stopped
+        )
         kept = [*before, note][-KEPT_MAX:]
         self._files.note_batches(msgspec.json.encode(kept))
 

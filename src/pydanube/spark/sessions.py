@@ -70,7 +70,9 @@ def session(
     for key, setting in {**SETTINGS, **settings_of(conf)}.items():
         builder = builder.config(key, setting)
     with _home_while_java_starts(master):
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    _leave_sigterm_to_python(spark)
+    return spark
 
 
 def quiet_settings(master: str) -> dict[str, str]:
@@ -126,6 +128,18 @@ def _home_while_java_starts(master: str) -> Iterator[None]:
         yield
     finally:
         os.environ.pop("SPARK_HOME", None)
+
+
+def _leave_sigterm_to_python(spark: "SparkSession") -> None:
+    """Have a Java that this process has started ignore SIGTERM: it ends when this process does.
+
+    Service managers and `timeout` send the signal to both, and Java would cut the batch that is to
+    be finished. Where Java has started Python, as `spark-submit` does, the signal is Java's.
+    """
+    gateway = spark.sparkContext._gateway
+    if gateway is not None and getattr(gateway, "proc", None) is not None:
+        signals = gateway.jvm.sun.misc
+        signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
 
 
 def settings_of(conf: Mapping[str, str | int | bool]) -> dict[str, str]:

@@ -140,6 +140,13 @@ def test_what_fails_a_batch_on_the_server_is_told_in_its_own_words(found):
     assert "Traceback" not in found["failure"]
 
 
+def test_a_pipeline_on_the_server_stops_between_batches_that_follow_each_other(found):
+    state, error, rows = found["stopped"]
+    assert (state, error) == ("STOPPED", None)
+    assert rows % connect_client.ROWS_AT_A_TIME == 0
+    assert rows < ROWS
+
+
 def test_an_exported_pipeline_runs_as_a_declarative_one(
     broker, topics, server, published, tmp_path
 ):
