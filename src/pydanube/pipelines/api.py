@@ -19,8 +19,9 @@ from pydanube.pipelines.frames import FlowFrames, PythonStep
 from pydanube.pipelines.graph import check_graph, flows_of
 from pydanube.pipelines.planning import plan_pipeline
 from pydanube.pipelines.reports import FlowStatus, PipelinePlan
-from pydanube.pipelines.runner import PipelineRun, check_outcome, start_spark
+from pydanube.pipelines.runner import PipelineRun, check_outcome, look_for_brokers, start_spark
 from pydanube.runtime.blocking import environment_variables, read_file
+from pydanube.spark.connect import is_connected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,7 +151,7 @@ class Pipeline:
     def plan(self) -> PipelinePlan:
         """Look at everything that a run would need, and change nothing."""
         definition = self.definition()
-        return plan_pipeline(definition, self._session(definition), self._functions)
+        return plan_pipeline(definition, self._session_with_brokers(definition), self._functions)
 
     def run(
         self,
@@ -164,7 +165,7 @@ class Pipeline:
         definition = self.definition()
         run = PipelineRun(
             definition,
-            self._session(definition),
+            self._session_with_brokers(definition),
             flow=flow,
             available_now=available_now,
             beginning=Beginning(new_checkpoint=new_checkpoint, from_sink=from_sink),
@@ -199,6 +200,11 @@ class Pipeline:
         builder = FlowFrames(flow, definition.danube, definition.parameters, self._functions)
         shape = builder.shape(spark, sources)
         return [row.asDict() for row in shape.frames[flow.sink.from_].collect()]
+
+    def _session_with_brokers(self, definition: PipelineDefinition) -> "SparkSession":
+        if self._spark is None or not is_connected(self._spark):
+            look_for_brokers(definition)
+        return self._session(definition)
 
     def _session(self, definition: PipelineDefinition) -> "SparkSession":
         if self._spark is None:

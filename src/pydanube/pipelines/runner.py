@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pydanube.errors import DanubeError, NotFound, NotSupported, Unavailable
+from pydanube.errors import NotFound, NotSupported
 from pydanube.pipelines.announcing import PIPELINES_TOPIC, Announcer
 from pydanube.pipelines.batches import BatchDone, BatchWork
 from pydanube.pipelines.checks import Beginning
@@ -17,10 +17,9 @@ from pydanube.pipelines.reports import FlowStatus
 from pydanube.runtime.blocking import environment, pause
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.process import StopFlag
-from pydanube.spark.brokers import Brokers, Patience
+from pydanube.spark.brokers import Brokers
 from pydanube.spark.connect import is_connect_url
-from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, Access, Selection, write_options
-from pydanube.spark.source.topics import Topics
+from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, Access, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 TURN_SECONDS = 0.1
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 ANNOUNCE_TIMEOUT_MS = 5_000
-_FIRST_LOOK = Patience(give_up_seconds=5.0)
-"""Spark tries for minutes; whoever has mistaken the address is to know at once."""
 
 AroundBatch = Callable[[BatchWork, "DataFrame", int], BatchDone]
 
@@ -41,17 +38,10 @@ def look_for_brokers(definition: PipelineDefinition) -> None:
     """
     if is_connect_url(definition.spark.master) or not definition.needs_brokers:
         return
-    access = access_of(definition)
-    try:
-        Topics(Brokers(access, _FIRST_LOOK), Selection(names=(PIPELINES_TOPIC,))).states()
-    except (Unavailable, NotSupported) as error:
-        found = "no broker answers" if error.retryable else "what answers is no broker with Flight"
-        raise type(error)(
-            f"{found} at {', '.join(access.urls)}: {error}. Say where they are with danube.url in "
-            f"the file, or with {URL_VARIABLE}"
-        ) from error
-    except DanubeError:
-        pass  # One is there. What else it has to say comes when the flows are planned.
+    Brokers(access_of(definition)).look_for(
+        "Say where they are with danube.url in the file or url of Pipeline(), or with "
+        f"{URL_VARIABLE}"
+    )
 
 
 def start_spark(name: str, settings: SparkSettings) -> "SparkSession":

@@ -5,10 +5,17 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from pydanube.errors import AccessDenied, DanubeError, InvalidRequest, NotFound, Unavailable
+from pydanube.errors import (
+    AccessDenied,
+    DanubeError,
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    Unavailable,
+)
 from pydanube.runtime.blocking import environment, pause, process_id, read_file
 from pydanube.runtime.clock import Clock, SystemClock
-from pydanube.spark.options import Access
+from pydanube.spark.options import URL_VARIABLE, Access
 from pydanube.wire.flight.blocking import BlockingFlight, Credentials
 from pydanube.wire.flight.descriptors import Json, LocateAction, LocateAnswer
 
@@ -27,6 +34,11 @@ class Patience(Struct, frozen=True, kw_only=True):
     give_up_seconds: float = GIVE_UP_SECONDS
     first_pause_seconds: float = FIRST_PAUSE_SECONDS
     last_pause_seconds: float = LAST_PAUSE_SECONDS
+
+
+FIRST_LOOK = Patience(give_up_seconds=10.0)
+"""Long enough for topics to find another broker; whoever has mistaken the address waits as long."""
+_ANY_TOPIC = "/default/any"
 
 
 class Attempts:
@@ -72,10 +84,29 @@ class Brokers:
         self._urls = list(access.urls)
         """Those that were given, then those that were heard of."""
         self._number = 0
+        self._found = False
         self._serving: dict[str, BlockingFlight] = {}
         """By topic or partition, the broker it was at when it was last looked up."""
         self._others: dict[str, BlockingFlight] = {}
         """By location, brokers that were heard of."""
+
+    def look_for(self, remedy: str) -> None:
+        """Raise Unavailable or NotSupported soon if no broker is where they are said to be.
+
+        Once one was there, trouble is borne with for minutes, and nobody looks again.
+        """
+        if self._found:
+            return
+        attempts = Attempts(FIRST_LOOK, self._clock, pause)
+        try:
+            self._call(_say_anything, None, attempts)
+        except (Unavailable, NotSupported) as error:
+            found = "no broker answers" if error.retryable else "there is no broker with Flight"
+            urls = ", ".join(self._access.urls)
+            raise type(error)(f"{found} at {urls}: {error}. {remedy}") from error
+        except DanubeError:
+            pass  # One is there. It says the same again when something is wanted of it.
+        self._found = True
 
     def attempts(self) -> Attempts:
         """Begin to count the failures of something."""
@@ -83,12 +114,7 @@ class Brokers:
 
     def call(self, work: Callable[[BlockingFlight], _Result], topic: str | None = None) -> _Result:
         """Return what `work` returns, repeating it as long as that can help; see `once`."""
-        attempts = self.attempts()
-        while True:
-            try:
-                return self.once(work, topic)
-            except DanubeError as error:
-                attempts.failed(error)
+        return self._call(work, topic, self.attempts())
 
     def act(self, name: str, body: Struct, answer: type[Json], wait_ms: int = 0) -> Json:
         """Carry out an action, repeating it as long as that can help."""
@@ -139,6 +165,15 @@ class Brokers:
         if left is not None and left is self._connection:
             self.leave()
 
+    def _call(
+        self, work: Callable[[BlockingFlight], _Result], topic: str | None, attempts: Attempts
+    ) -> _Result:
+        while True:
+            try:
+                return self.once(work, topic)
+            except DanubeError as error:
+                attempts.failed(error)
+
     def _chosen(self, topic: str | None) -> BlockingFlight:
         if topic is None:
             return self.connection()
@@ -175,6 +210,10 @@ class Brokers:
         return BlockingFlight(url, credentials_of(self._access), seconds)
 
 
+def _say_anything(broker: BlockingFlight) -> None:
+    broker.act("locate", LocateAction(topics=[_ANY_TOPIC]), LocateAnswer)
+
+
 # Neither connections nor their threads survive a fork, and Spark forks its workers.
 _of_this_process: dict[Access, Brokers] = {}
 _owner = -1
@@ -189,6 +228,13 @@ def brokers_of(access: Access) -> Brokers:
     brokers = _of_this_process.get(access)
     if brokers is None:
         brokers = _of_this_process[access] = Brokers(access)
+    return brokers
+
+
+def found_brokers(access: Access) -> Brokers:
+    """Return the same for planning, where somebody waits: an error says soon that none answers."""
+    brokers = brokers_of(access)
+    brokers.look_for(f"Say where they are with option url, or with {URL_VARIABLE}")
     return brokers
 
 

@@ -18,7 +18,7 @@ from pydanube.model.ids import Offset, TopicId
 from pydanube.runtime.blocking import environment
 from pydanube.runtime.clock import SystemClock
 from pydanube.runtime.randomness import SystemRandomness
-from pydanube.spark.brokers import Brokers, brokers_of
+from pydanube.spark.brokers import Brokers, found_brokers
 from pydanube.spark.frames import option_texts
 from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, ReadOptions, read_options
 from pydanube.spark.source.segment_files import SegmentFiles, directory_of
@@ -111,7 +111,7 @@ def compact(
         now_ms=SystemClock().now_ms(),
         default_url=environment(URL_VARIABLE) or DEFAULT_URL,
     )
-    brokers = brokers_of(parsed.access)
+    brokers = found_brokers(parsed.access)
     listed = brokers.act("segments.list", ListSegmentsAction(topic=topic), ListSegmentsAnswer)
     store = _store(parsed, listed.store)
     tasks = [

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from pydanube.errors import InvalidRequest
 from pydanube.runtime.blocking import environment
 from pydanube.runtime.clock import SystemClock
-from pydanube.spark.brokers import brokers_of
+from pydanube.spark.brokers import found_brokers
 from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, ReadOptions, read_options
 from pydanube.spark.registry import ReaderSchema, reader_schema
 from pydanube.spark.source.rows import COLUMNS, check_columns
@@ -55,7 +55,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceS
 def _reader_schema(options: ReadOptions) -> ReaderSchema | None:
     if options.decode == "raw":
         return None
-    topics = Topics(brokers_of(options.access), options.selection)
+    topics = Topics(found_brokers(options.access), options.selection)
     topics.discover()
     return reader_schema(options.access, topics.bases, options.schema_version)
 
@@ -67,6 +67,7 @@ def batch_writer(
     from pydanube.spark.sink.writers import BatchWriter
 
     writer = BatchWriter.of(options, schema, overwrite=overwrite, default_url=_default_url())
+    found_brokers(writer.access)  # Tasks would try for minutes, again and again.
     keep_what_is_loaded()
     return writer
 

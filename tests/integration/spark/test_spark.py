@@ -11,10 +11,11 @@ import psutil
 import py4j
 import pyspark
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from pydanube.spark import ProgressMetrics, ProgressMirror, history
+from tests.support.broker_process import free_ports
 from tests.support.killed_query import PIDS
 from tests.support.spark_topics import (
     check_rows,
@@ -112,6 +113,21 @@ class TestBatch:
         with pytest.raises(PySparkException) as refused:
             load(spark, broker, **options).collect()
         assert words in last_line(refused.value)
+
+    @pytest.mark.parametrize("way", ["read", "write"])
+    def test_that_there_is_no_broker_is_told_on_the_driver_ahead_of_tasks(self, spark, topic, way):
+        (port,) = free_ports(1)
+        options = {"url": f"http://127.0.0.1:{port}", "topic": topic}
+        rows = spark.range(10).selectExpr("string(id) AS payload")
+        do = {
+            "read": lambda: spark.read.format("danube").options(**options).load().count(),
+            "write": rows.write.format("danube").options(**options).mode("append").save,
+        }[way]
+        with pytest.raises(AnalysisException) as failed:
+            do()
+        told = last_line(failed.value)
+        assert f"no broker answers at http://127.0.0.1:{port}" in told
+        assert "Say where they are with option url, or with DANUBE_SERVICE_URL" in told
 
     def test_a_topic_cannot_be_overwritten(self, spark, broker, topic):
         frame = spark.range(1).selectExpr("'x' as payload")

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from pydanube.cli.main import danube
 from pydanube.pipelines import runner
 from pydanube.pipelines.documents import read_definition
+from pydanube.spark import brokers
 from pydanube.spark.brokers import Patience
 from tests.support.broker_process import free_ports
 
@@ -28,7 +29,7 @@ def test_a_wrong_file_is_refused_with_its_line(tmp_path, command):
 
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_brokers_that_do_not_answer_are_named_before_spark_starts(tmp_path, command, monkeypatch):
-    monkeypatch.setattr(runner, "_FIRST_LOOK", Patience(give_up_seconds=0.2))
+    monkeypatch.setattr(brokers, "FIRST_LOOK", Patience(give_up_seconds=0.2))
     monkeypatch.setattr(runner, "start_spark", lambda *_: pytest.fail("Spark was started"))
     file = tmp_path / "p.yml"
     (port,) = free_ports(1)
@@ -52,7 +53,7 @@ def test_an_address_of_something_else_is_named(tmp_path, monkeypatch):
         done = CliRunner().invoke(danube, ["pipeline", "plan", str(file)])
         server.stop(None).wait()
     assert done.exit_code != 0
-    assert f"what answers is no broker with Flight at {url}" in done.output
+    assert f"there is no broker with Flight at {url}" in done.output
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 from typing_extensions import override
 
 from pydanube.errors import InvalidRequest, NotFound, Unavailable
-from pydanube.spark.brokers import Brokers
+from pydanube.spark import brokers
+from pydanube.spark.brokers import Brokers, Patience
 from pydanube.spark.options import Access
 from pydanube.wire.flight.descriptors import LocateAnswer, TopicPlace
 
@@ -127,4 +128,29 @@ def test_what_cannot_be_mended_by_looking_again_leaves_everything_as_it_is() -> 
     with pytest.raises(InvalidRequest):
         cluster.once(refuse, TOPIC)
     cluster.work()
+    assert cluster.asked == ["a"]
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers, "FIRST_LOOK", Patience(give_up_seconds=0.3))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_nobody_at_the_given_addresses_is_told_soon_with_the_remedy() -> None:
+    cluster = FakeCluster("a", "b", owner="a")
+    cluster.dead = {"a", "b"}
+    with pytest.raises(Unavailable, match=r"no broker answers at a, b: .* is away\. Look closer"):
+        cluster.look_for("Look closer")
+    assert set(cluster.asked) == {"a", "b"}
+    cluster.dead = {"a"}
+    cluster.look_for("Look closer")
+
+
+@pytest.mark.usefixtures("hasty")
+def test_brokers_that_were_there_are_not_looked_for_again() -> None:
+    cluster = FakeCluster("a", owner=None)  # It knows no topic, and so it is there.
+    cluster.look_for("Look closer")
+    cluster.dead = {"a"}
+    cluster.look_for("Look closer")
     assert cluster.asked == ["a"]

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from pydanube.errors import Conflict, InvalidRequest, NotSupported
 from pydanube.runtime.randomness import SystemRandomness
-from pydanube.spark.options import WriteOptions, write_options
+from pydanube.spark.options import Access, WriteOptions, write_options
 from pydanube.spark.sink.frames import FrameColumns, check_frame
 from pydanube.spark.sink.numbering import TaskIdentity, job_owner, stream_owner
 from pydanube.spark.sink.task import TaskResult, WritingTask
@@ -45,6 +45,11 @@ class BatchWriter(DataSourceArrowWriter):
             drawn = f"{SystemRandomness().below(2**64):016x}"
             options = structs.replace(options, job_id=drawn)
         self._options = options
+
+    @property
+    def access(self) -> Access:
+        """How the brokers are reached."""
+        return self._options.access
 
     @classmethod
     def of(

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from typing_extensions import override
 
-from pydanube.spark.brokers import brokers_of
+from pydanube.spark.brokers import brokers_of, found_brokers
 from pydanube.spark.options import ReadOptions
 from pydanube.spark.registry import ReaderSchema
 from pydanube.spark.source.conditions import (
@@ -70,7 +70,7 @@ class ReadRange(NamedTuple):
 
 def resolve_range(options: ReadOptions, conditions: Sequence[Condition]) -> ReadRange:
     """Ask the brokers what there is, and fix what of it is to be read."""
-    topics = Topics(brokers_of(options.access), options.selection)
+    topics = Topics(found_brokers(options.access), options.selection)
     topics.discover()
     states = topics.states()
     topics.must_exist(states)
