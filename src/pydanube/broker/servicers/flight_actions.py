@@ -40,12 +40,15 @@ from pydanube.wire.flight.descriptors import (
     ProducerAnswer,
     PropertyAnswer,
     SetPropertyAction,
+    ShareAction,
+    ShareAnswer,
     TopicFrontier,
     TopicOffset,
     TopicPlace,
     decode,
     encode,
 )
+from pydanube.wire.flight.handing_over import is_readable
 from pydanube.wire.flight.service import ACTIONS
 
 _Action = Callable[[bytes], Awaitable[bytes]]
@@ -66,6 +69,7 @@ class FlightActions:
             "cursor.advance": partial(self._cursor, "advance"),
             "cursor.get": partial(self._cursor, "get"),
             "producer": self._producer,
+            "share": self._share,
             "property.set": self._set_property,
             "property.get": self._get_property,
             "segments.list": self._list_segments,
@@ -189,6 +193,10 @@ class FlightActions:
         question = AskProducer(names=[self._alone(action.topic)], action=action)
         told = await self._topics.ask(question, ProducerAnswer)
         return encode(told[action.topic].answer)
+
+    async def _share(self, body: bytes) -> bytes:
+        action = decode(ShareAction, body, "the body of share")
+        return encode(ShareAnswer(readable=is_readable(action.memory)))
 
     # Segments.
 

@@ -27,7 +27,7 @@ from pydanube.topics.registration import Registration
 from pydanube.topics.topic import Topic
 from pydanube.wire.calls import Body, Call
 from pydanube.wire.danube.status import status_of
-from pydanube.wire.flight.convert import Intake
+from pydanube.wire.flight.convert import MESSAGE_BYTES_MAX, Intake
 from pydanube.wire.flight.descriptors import (
     BatchNumbers,
     PublishCommand,
@@ -37,11 +37,13 @@ from pydanube.wire.flight.descriptors import (
     encode,
 )
 from pydanube.wire.flight.framing import (
+    BodyParts,
     FlightData,
     read_descriptor,
     read_flight_data,
     write_put_result,
 )
+from pydanube.wire.flight.handing_over import open_memory, take_over
 from pydanube.wire.flight.status import refusals
 
 UNANSWERED_BYTES_MAX = 8 * 1024 * 1024
@@ -115,6 +117,10 @@ def _reference(command: PublishCommand) -> SchemaReference | None:
     return SchemaReference(subject=check_client_name("schema subject", command.schema_subject))
 
 
+def _numbers(data: FlightData) -> BatchNumbers:
+    return decode_metadata(BatchNumbers, data.app_metadata, "the app_metadata of a batch")
+
+
 class _Unanswered:
     """A batch that was handed to the topic."""
 
@@ -159,6 +165,7 @@ class PutStream:
         self._intake = Intake(
             command.producer, clock.now_ms, ignore_others=command.other_columns == "ignore"
         )
+        self._memory = None if command.memory is None else open_memory(command.memory)
         self._unanswered: deque[_Unanswered] = deque()
         self._unanswered_bytes = 0
         self._changed = asyncio.Event()
@@ -223,14 +230,17 @@ class PutStream:
         self._changed.set()
 
     async def _take(self, data: FlightData) -> None:
-        if not data.header:
-            if data.descriptor is None:
-                raise InvalidRequest("app_metadata came without a batch")
-            return
-        batch = self._intake.take(data.header, data.body)
+        header, body = data.header, data.body
+        if not header:
+            if data.descriptor is not None:
+                return
+            header, body = self._take_over(data)
+        batch = self._intake.take(header, body)
         if batch is None:
             return
-        numbers = decode_metadata(BatchNumbers, data.app_metadata, "the app_metadata of a batch")
+        numbers = _numbers(data)
+        if numbers.place is not None and data.header:
+            raise InvalidRequest("a batch is in its message or at a place in memory, not both")
         if not batch.count:
             self._enter(batch).answer(Applied(None), None)
             return
@@ -243,10 +253,21 @@ class PutStream:
             self._room.clear()
             await self._room.wait()
 
+    def _take_over(self, data: FlightData) -> tuple[memoryview, BodyParts]:
+        """Return the header and the body of a batch in shared memory."""
+        if self._memory is None:
+            raise InvalidRequest(
+                "app_metadata came without a batch, and the stream names no memory it may lie in"
+            )
+        place = _numbers(data).place
+        if place is None:
+            raise InvalidRequest("app_metadata came without a batch, and names no place of one")
+        return take_over(self._memory, place, MESSAGE_BYTES_MAX)
+
     def _stamp(self, numbers: BatchNumbers, count: int) -> SequenceRange | None:
         first, last = numbers.first_sequence, numbers.last_sequence
         if first is None:
-            if numbers != BatchNumbers():
+            if (last, numbers.digest, numbers.previous_sequence) != (None, None, None):
                 raise InvalidRequest("a batch with numbers needs a first_sequence")
             return None
         if last is None:

@@ -5,6 +5,7 @@ one is made by the process that uses it. Errors come as kinds of `pydanube.error
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -35,11 +36,14 @@ from pydanube.wire.flight.descriptors import (
     PlanCommand,
     PublishCommand,
     PutAnswer,
+    ShareAction,
+    ShareAnswer,
     Ticket,
     TopicNotes,
     decode,
     encode,
 )
+from pydanube.wire.flight.handing_over import HandedOver
 
 _KEEPALIVE_MS = 20_000
 _SCHEMES = {
@@ -49,6 +53,8 @@ _SCHEMES = {
     "grpc+tcp": "grpc",
     "grpc+tls": "grpc+tls",
 }
+
+_HERE = re.compile(r"grpc://(127\.[0-9.]+|localhost|\[::1\]):[0-9]+")
 
 _SAID = re.compile(
     r"(?:Flight|gRPC) (?:returned )?(?P<kind>[a-z -]+?)(?: error| call), with message: "
@@ -117,9 +123,13 @@ class BlockingFlight:
             "cert_chain": credentials.tls_cert,
             "private_key": credentials.tls_key,
         }
+        location = location_of(url, tls=credentials.need_tls)
+        self._shares_memory: bool | None = None if _HERE.fullmatch(location) else False
+        """Whether the broker can read memory of this process; None: it was not asked yet."""
+        self._spare: list[HandedOver] = []
         with _refusals(url):
             self._client = flight.FlightClient(
-                location_of(url, tls=credentials.need_tls),
+                location,
                 # A peer that is gone without a word must not hold a read for ever.
                 generic_options=[
                     ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
@@ -181,12 +191,36 @@ class BlockingFlight:
 
     def put(self, command: PublishCommand, schema: pa.Schema) -> "BlockingPut":
         """Open a stream of batches to publish."""
+        shared = self._shared_memory()
+        if shared is not None:
+            command = msgspec.structs.replace(command, memory=shared.name)
         descriptor = self._flight.FlightDescriptor.for_command(encode(command))
         with _refusals(self.url):
             writer, results = self._client.do_put(
                 descriptor, schema, self._flight.FlightCallOptions(headers=self._headers)
             )
-        return BlockingPut(self.url, writer, results)
+        return BlockingPut(self.url, writer, results, shared, self._spare)
+
+    def _shared_memory(self) -> HandedOver | None:
+        """Return memory for a stream; None where the broker cannot read it."""
+        if self._shares_memory is False:
+            return None
+        if self._spare:
+            return self._spare.pop()
+        try:
+            shared = HandedOver()
+        except OSError:
+            self._shares_memory = False
+            return None
+        if self._shares_memory is None:
+            self._shares_memory = self._can_read(shared.name)
+        return shared if self._shares_memory else None
+
+    def _can_read(self, memory: str) -> bool:
+        try:
+            return self.act("share", ShareAction(memory=memory), ShareAnswer).readable
+        except InvalidRequest:
+            return False  # It is of a version that does not know how.
 
     def _options(self, extra_seconds: float = 0.0) -> Any:  # noqa: ANN401  pyarrow has no types.
         return self._flight.FlightCallOptions(
@@ -198,15 +232,31 @@ class BlockingPut:
     """One DoPut. Batches are answered in the order they were written."""
 
     # The two ends are pyarrow's, which has no types.
-    def __init__(self, url: str, writer: Any, results: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        url: str,
+        writer: Any,  # noqa: ANN401
+        results: Any,  # noqa: ANN401
+        shared: HandedOver | None,
+        spare: list[HandedOver],
+    ) -> None:
         self._url = url
         self._writer = writer
         self._results = results
+        self._shared = shared
+        self._spare = spare
+        self._unanswered: deque[bool] = deque()
+        """Of each batch on its way, whether it lies in shared memory."""
 
     def write(self, rows: pa.RecordBatch, numbers: BatchNumbers | None) -> None:
         """Send a batch; whether it was taken is learned from `answer`."""
+        place = None if self._shared is None else self._shared.put(rows)
+        self._unanswered.append(place is not None)
         with _refusals(self._url):
-            if numbers is None:
+            if place is not None:
+                said = msgspec.structs.replace(numbers or BatchNumbers(), place=place)
+                self._writer.write_metadata(encode(said))
+            elif numbers is None:
                 self._writer.write_batch(rows)
             else:
                 self._writer.write_with_metadata(rows, encode(numbers))
@@ -219,12 +269,17 @@ class BlockingPut:
                 self._writer.close()  # Raises the reason, if the broker gave one.
         if found is None:
             raise Unavailable(f"{self._url} ended a DoPut without an answer")
+        if self._unanswered.popleft() and self._shared is not None:
+            self._shared.answered()
         return decode(PutAnswer, found.to_pybytes(), "the broker's answer")
 
     def close(self) -> None:
         """Say that nothing more comes; every answer has been read."""
         with _refusals(self._url):
             self._writer.close()
+        # A stream that ends otherwise takes its memory with it: the broker may still read there.
+        if self._shared is not None:
+            self._spare.append(self._shared)
 
 
 def location_of(url: str, *, tls: bool) -> str:

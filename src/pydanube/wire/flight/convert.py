@@ -20,6 +20,8 @@ from pydanube.wire.flight.rows import check_rows
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024 - 64 * 1024
 """What a stored batch may weigh, so that one message of 16 MiB can carry it to any client."""
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+"""What a message may weigh that brings a batch, whichever way it comes."""
 BATCH_ROWS_MAX = 65_536
 DICTIONARY_BYTES_MAX = 4 * 1024 * 1024
 """What the dictionaries of one stream may weigh together."""

@@ -34,7 +34,9 @@ Ranges = Annotated[list[OffsetRange], Meta(max_length=RANGES_MAX)]
 # Publishing.
 
 
-class PublishCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishCommand(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """The command of a DoPut's descriptor. A path of one topic name is short for its `topic`."""
 
     topic: str
@@ -47,9 +49,20 @@ class PublishCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     session: SequenceNumber | None = None
     """Tells two lives of a producer apart, each of which numbers its batches for itself."""
     other_columns: Literal["refuse", "ignore"] = "refuse"
+    memory: str | None = None
+    """The name of memory that sender and broker share; batches may lie there."""
 
 
-class BatchNumbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MemoryPlace(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where in shared memory an Arrow message lies."""
+
+    start: Annotated[int, Meta(ge=0)]
+    length: Annotated[int, Meta(ge=16)]
+
+
+class BatchNumbers(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """The app_metadata of a published batch, if it has any."""
 
     first_sequence: SequenceNumber | None = None
@@ -58,6 +71,8 @@ class BatchNumbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     digest: SequenceNumber | None = None
     previous_sequence: SequenceNumber | None = None
     """Of the batch that must be stored before; absent: the last of the one before on the stream."""
+    place: MemoryPlace | None = None
+    """Where the batch lies, if it is not in the message."""
 
 
 class PutAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -287,6 +302,19 @@ class PropertyAnswer(Struct, frozen=True, kw_only=True):
     """What topics keep, by base name; those that keep nothing under the name are absent."""
 
     topics: dict[str, str]
+
+
+class ShareAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of the action `share`."""
+
+    memory: str
+
+
+class ShareAnswer(Struct, frozen=True, kw_only=True):
+    """Its answer."""
+
+    readable: bool
+    """Whether a DoPut to this broker may name that memory."""
 
 
 class ProducerAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

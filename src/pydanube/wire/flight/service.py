@@ -29,6 +29,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "cursor.advance": "Move a cursor forward, durably.",
         "cursor.get": "Tell where a cursor or subscription stands.",
         "producer": "Tell the last sequence a producer has stored on a topic.",
+        "share": "Tell whether this broker can read memory of a process, for batches of DoPut.",
         "property.set": "Keep a text with a topic, under a name.",
         "property.get": "Tell what topics keep under a name.",
         "segments.list": "Tell which segments topics have, and where they lie.",
