@@ -9,6 +9,9 @@ goes into Spark's noop sink unless said otherwise. One broker seals its topics a
 keeps them as a tail. What is written into a topic are payloads alone, all columns of a topic, and
 messages of a topic of their own that have a key and two attributes each.
 
+The session is promised that rows have no more than 4 KiB (`row_bytes_max`), so that Spark need not
+measure them on their way to Python; the same writes without that promise take their turns, too.
+
 Shared, brokers and Spark run on all cores: what a broker does, Spark cannot. Divided, Spark with
 its Python workers has one core and the brokers, which stand for other machines, another one. The
 same rows into a bare process that only receives, writes and syncs say what a topic adds to that,
@@ -33,11 +36,13 @@ from benchmarks.cores import CHOICES, Cores, keep_on
 from benchmarks.machine import describe_machine
 from benchmarks.spark.bare import BareSource, bare_process
 from pydanube.spark import history, session
+from pydanube.spark.sessions import BATCH_BYTES_MAX, BYTES_PER_BATCH
 from pydanube.spark.sink.frames import MESSAGE_COLUMNS
 from pydanube.testing.broker import Broker
 from tests.support.spark_topics import Topics
 
 PAYLOAD_BYTES = 1024
+ROW_BYTES_MAX = "4k"
 BATCH_ROWS = 1_000
 DIFFERENT_BATCHES = 50
 TOPIC = "/default/bench"
@@ -172,6 +177,12 @@ class Bench:
             options = {"url": url, "topic": TARGET}
             frame.write.format("danube").options(**options).mode("append").save()
 
+        def write_measured(frame: Any) -> None:
+            promised = self._spark.conf.get(BYTES_PER_BATCH)
+            self._spark.conf.set(BYTES_PER_BATCH, str(BATCH_BYTES_MAX))
+            write(frame, self._fresh)
+            self._spark.conf.set(BYTES_PER_BATCH, promised)
+
         def write_bare(frame: Any) -> None:
             frame.write.format("bare").option("port", self._bare_port).mode("append").save()
 
@@ -196,6 +207,9 @@ class Bench:
             "messages": lambda: noop(messages),
             "messages into topic": lambda: write(messages, self._fresh),
             "topic, sealing": write_sealing,
+            "rows measured": lambda: write_measured(rows),
+            "payloads measured": lambda: write_measured(payloads),
+            "messages measured": lambda: write_measured(messages),
             "bare": lambda: write_bare(payloads),
             "rows into bare": lambda: write_bare(rows),
             "messages into bare": lambda: write_bare(messages),
@@ -260,9 +274,11 @@ def report(found: dict[str, float]) -> None:
             "rows into topic",
             "≥ 0.4",
         ),
+        ("all columns, measured by Spark", "rows", "rows measured", ""),
         ("all columns into the bare process", "rows", "rows into bare", ""),
         ("all columns discarded in Spark's workers", "rows", "rows discarded", ""),
         ("payloads into a topic, to the same plan into noop", "payloads", "topic", "≥ 0.4"),
+        ("payloads, measured by Spark", "payloads", "payloads measured", ""),
         ("the same while the broker makes segments of it", "payloads", "topic, sealing", ""),
         ("payloads into the bare process", "payloads", "bare", ""),
         ("payloads discarded in Spark's workers", "payloads", "discarded", ""),
@@ -272,6 +288,7 @@ def report(found: dict[str, float]) -> None:
             "messages into topic",
             "≥ 0.4",
         ),
+        ("messages, measured by Spark", "messages", "messages measured", ""),
         ("messages into the bare process", "messages", "messages into bare", ""),
         ("messages discarded in Spark's workers", "messages", "messages discarded", ""),
         ("trigger time of danube to rate-micro-batch", "danube stream", "rate stream", "≤ 1.5"),
@@ -311,7 +328,7 @@ def main() -> None:
             "spark.log.level": "ERROR",
             "spark.ui.showConsoleProgress": False,
         }
-        spark = session("bench", "local[2,4]", **quiet)
+        spark = session("bench", "local[2,4]", row_bytes_max=ROW_BYTES_MAX, **quiet)
         spark.dataSource.register(BareSource)
         print(
             f"{describe_machine()}; {wanted.rows} messages of {PAYLOAD_BYTES} bytes, "

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pydanube.errors import NotSupported
+from pydanube.spark.amounts import read_size
 from pydanube.spark.connect import is_connect_url, open_session
 from pydanube.spark.home import linked_home
 from pydanube.spark.java import choose_java
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pydanube.spark")
 
+ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
+UNMEASURED = str(2**31 - 1)
+"""The value of BYTES_PER_BATCH with which Spark does not look how large a batch is."""
+BATCH_BYTES_MAX = 64 * 2**20
+"""What a batch may hold that goes to Python: Spark's own limit."""
+
 SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
         # A reader with filters is refused without it, and times have one meaning.
@@ -26,7 +34,7 @@ SESSION_SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.session.timeZone": "UTC",
         # Rows go to Python in batches that stay in the processor's caches and in memory that is
         # in use already: Spark's own 10,000 rows of 1 KiB do not.
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "4000",
+        ROWS_PER_BATCH: "4000",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
@@ -49,7 +57,11 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
 
 
 def session(
-    name: str = "danube", master: str = "local[*,4]", **conf: str | int | bool
+    name: str = "danube",
+    master: str = "local[*,4]",
+    *,
+    row_bytes_max: int | str | None = None,
+    **conf: str | int | bool,
 ) -> "SparkSession":
     """Start Spark, or return the session that runs.
 
@@ -57,22 +69,35 @@ def session(
     `session("orders", **{"spark.sql.shuffle.partitions": 4})`. They win over the ones set here.
     With a local master everything listens on loopback alone. With `sc://host:port` Spark is that
     of a Spark Connect server: settings that it has from its start cannot be given here.
+
+    Before it hands a row to Python, Spark measures the batch so far, which can take a quarter of
+    its time. `row_bytes_max`, such as "16k", promises that no row is larger: batches then have
+    so many rows that they need not be measured.
     """
+    given = settings_of(conf)
+    if row_bytes_max is not None:
+        given = batch_settings(read_size(str(row_bytes_max))) | given
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise NotSupported("PySpark is not installed: pip install 'pydanube[spark]'") from error
     if is_connect_url(master):
-        return open_session(master, SESSION_SETTINGS, settings_of(conf))
+        return open_session(master, SESSION_SETTINGS, given)
     for variable, value in environment_for(master, os.environ).items():
         os.environ[variable] = value
     builder = SparkSession.builder.appName(name).master(master)
-    for key, setting in {**SETTINGS, **settings_of(conf)}.items():
+    for key, setting in {**SETTINGS, **given}.items():
         builder = builder.config(key, setting)
     with _home_while_java_starts(master):
         spark = builder.getOrCreate()
     _leave_sigterm_to_python(spark)
     return spark
+
+
+def batch_settings(row_bytes_max: int) -> dict[str, str]:
+    """Return settings for batches of rows that are no larger, within the limit of a batch."""
+    rows = min(int(SESSION_SETTINGS[ROWS_PER_BATCH]), max(1, BATCH_BYTES_MAX // row_bytes_max))
+    return {ROWS_PER_BATCH: str(rows), BYTES_PER_BATCH: UNMEASURED}
 
 
 def quiet_settings(master: str) -> dict[str, str]:

@@ -14,6 +14,8 @@ from pydanube.spark.sink.numbering import TaskIdentity
 from pydanube.spark.sink.publishing import TopicPublisher
 from pydanube.spark.sink.task import TaskResult, WritingTask
 from pydanube.testing.broker import Broker
+from pydanube.wire.flight.descriptors import MemoryPlace
+from pydanube.wire.flight.handing_over import MEMORY_BYTES, HandedOver
 from tests.support.spark_topics import create_partitions, numbers_of, payload
 
 TYPES = {
@@ -25,8 +27,14 @@ TYPES = {
 }
 
 
-def rows(*bounds: int, **columns: list) -> pa.RecordBatch:
-    given = {"payload": pa.array([payload(number) for number in range(*bounds)], pa.binary())}
+SHORT, LONG = 0, 8192
+"""How many blanks follow a payload: chunks of fifty long ones lie in shared memory."""
+either_way = pytest.mark.parametrize("blanks", [SHORT, LONG])
+
+
+def rows(*bounds: int, blanks: int = SHORT, **columns: list) -> pa.RecordBatch:
+    payloads = [payload(number) + b" " * blanks for number in range(*bounds)]
+    given = {"payload": pa.array(payloads, pa.binary())}
     return pa.record_batch({**given, **{name: pa.array(each) for name, each in columns.items()}})
 
 
@@ -48,24 +56,36 @@ def write(
     return WritingTask(parsed, columns, identity).run(iter(batches))
 
 
-def test_a_task_stores_its_rows_in_order(broker, topics, topic):
-    done = write(broker, topic, rows(0, 300), rows(300, 1000), batchRows=64)
+@either_way
+def test_a_task_stores_its_rows_in_order(broker, topics, topic, blanks):
+    done = write(
+        broker, topic, rows(0, 300, blanks=blanks), rows(300, 1000, blanks=blanks), batchRows=64
+    )
     assert done == TaskResult(rows=1000, stored=1000, repeated=0)
     assert topics.numbers(topic) == list(range(1000))
 
 
-def test_a_task_that_runs_twice_adds_nothing(broker, topics, topic):
-    write(broker, topic, rows(0, 1000), batchRows=64)
+@either_way
+def test_a_task_that_runs_twice_adds_nothing(broker, topics, topic, blanks):
+    write(broker, topic, rows(0, 1000, blanks=blanks), batchRows=64)
     # A twin, whose batches came in other sizes.
-    done = write(broker, topic, rows(0, 10), rows(10, 999), rows(999, 1000), batchRows=64)
+    done = write(
+        broker,
+        topic,
+        rows(0, 10, blanks=blanks),
+        rows(10, 999, blanks=blanks),
+        rows(999, 1000, blanks=blanks),
+        batchRows=64,
+    )
     assert done == TaskResult(rows=1000, stored=1000, repeated=1000)
     assert topics.numbers(topic) == list(range(1000))
 
 
-def test_a_zombie_that_wakes_a_batch_later_adds_nothing(broker, topics, topic):
-    write(broker, topic, rows(0, 100))
-    write(broker, topic, rows(100, 200), epoch=1)
-    assert write(broker, topic, rows(0, 100)).repeated == 100
+@either_way
+def test_a_zombie_that_wakes_a_batch_later_adds_nothing(broker, topics, topic, blanks):
+    write(broker, topic, rows(0, 100, blanks=blanks))
+    write(broker, topic, rows(100, 200, blanks=blanks), epoch=1)
+    assert write(broker, topic, rows(0, 100, blanks=blanks)).repeated == 100
     assert topics.numbers(topic) == list(range(200))
 
 
@@ -76,19 +96,38 @@ def test_a_task_that_died_half_way_is_completed(broker, topics, topic):
     assert topics.numbers(topic) == list(range(250))
 
 
-def test_what_overlaps_is_cut(broker, topics, topic):
-    write(broker, topic, rows(0, 100), batchRows=100)
-    done = write(broker, topic, rows(0, 250), batchRows=70)
+@either_way
+def test_what_overlaps_is_cut(broker, topics, topic, blanks):
+    write(broker, topic, rows(0, 100, blanks=blanks), batchRows=100)
+    done = write(broker, topic, rows(0, 250, blanks=blanks), batchRows=70)
     assert (done.repeated, done.stored) == (100, 250)
     assert topics.numbers(topic) == list(range(250))
 
 
-def test_an_overlap_whose_answer_was_overtaken_by_more_rows_is_cut(broker, topics, topic):
+@either_way
+def test_an_overlap_whose_answer_was_overtaken_by_more_rows_is_cut(broker, topics, topic, blanks):
     """A write to a stream that has ended makes Flight forget the answers that wait there."""
-    write(broker, topic, rows(0, 100), batchRows=100)
-    done = write(broker, topic, rows(0, 2000), batchRows=70, inFlight=64)
+    write(broker, topic, rows(0, 100, blanks=blanks), batchRows=100)
+    done = write(broker, topic, rows(0, 2000, blanks=blanks), batchRows=70, inFlight=64)
     assert (done.repeated, done.stored) == (100, 2000)
     assert topics.numbers(topic) == list(range(2000))
+
+
+def test_long_chunks_lie_in_memory_that_is_used_again(broker, topics, topic, monkeypatch):
+    places = []
+    put = HandedOver.put
+
+    def note(self: HandedOver, chunk: pa.RecordBatch) -> MemoryPlace | None:
+        places.append(put(self, chunk))
+        return places[-1]
+
+    monkeypatch.setattr(HandedOver, "put", note)
+    for epoch in range(10):
+        write(broker, topic, rows(0, 800, blanks=LONG), epoch=epoch, batchRows=100)
+    assert None not in places
+    written = sum(place.length for place in places)
+    assert written > MEMORY_BYTES, "the memory was not used twice"
+    assert topics.numbers(topic) == list(range(800)) * 10
 
 
 def test_tasks_and_batches_are_told_apart(broker, topics, topic):
@@ -157,7 +196,8 @@ def test_numbers_can_come_from_the_data(broker, topics, topic):
         write(broker, topic, rows(0, 2, p=["kafka/1"] * 2, n=[5, 5]), **given)
 
 
-def test_a_lost_connection_loses_and_repeats_nothing(broker, topics, topic, monkeypatch):
+@either_way
+def test_a_lost_connection_loses_and_repeats_nothing(broker, topics, topic, monkeypatch, blanks):
     taken = TopicPublisher._take_answer
     answers = []
 
@@ -168,7 +208,7 @@ def test_a_lost_connection_loses_and_repeats_nothing(broker, topics, topic, monk
         taken(self)
 
     monkeypatch.setattr(TopicPublisher, "_take_answer", forget_the_third)
-    done = write(broker, topic, rows(0, 1000), batchRows=50, inFlight=4)
+    done = write(broker, topic, rows(0, 1000, blanks=blanks), batchRows=50, inFlight=4)
     assert done.stored == 1000
     assert done.repeated > 0
     assert topics.numbers(topic) == list(range(1000))

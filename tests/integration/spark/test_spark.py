@@ -9,12 +9,19 @@ from typing import Any
 
 import psutil
 import py4j
+import pyarrow as pa
 import pyspark
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from pydanube.spark import ProgressMetrics, ProgressMirror, history
+from pydanube.spark.sessions import (
+    BYTES_PER_BATCH,
+    ROWS_PER_BATCH,
+    SESSION_SETTINGS,
+    batch_settings,
+)
 from tests.support.broker_process import free_ports
 from tests.support.killed_query import PIDS
 from tests.support.spark_topics import (
@@ -386,3 +393,26 @@ def test_everything_listens_on_loopback_alone(spark):
     ]
     assert listening
     assert set(listening) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def test_spark_measures_no_batch_of_rows_that_are_promised_to_be_small(spark):
+    """Pinned: what switches the measuring off is a value that Spark's page does not name."""
+
+    def count(batches):
+        for batch in batches:
+            yield pa.record_batch({"rows": pa.array([batch.num_rows], pa.int64())})
+
+    def batch_sizes(settings: dict[str, str]) -> list[int]:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        try:
+            frame = spark.range(0, 300, 1, 1).selectExpr("repeat('x', 300000) AS text")
+            counted = frame.mapInArrow(count, "rows bigint").collect()
+        finally:
+            spark.conf.unset(BYTES_PER_BATCH)
+            spark.conf.set(ROWS_PER_BATCH, SESSION_SETTINGS[ROWS_PER_BATCH])
+        return [row["rows"] for row in counted]
+
+    assert batch_sizes(batch_settings(512 * 1024)) == [128, 128, 44]
+    # 90 MB, of which a batch may have 64 MiB.
+    assert batch_sizes({}) == [224, 76]
