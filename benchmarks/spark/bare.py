@@ -134,6 +134,13 @@ def _take(connection: socket.socket, length: int) -> memoryview | None:
 
 
 def _store(path: str, received: "queue.SimpleQueue[Received]") -> None:
+    try:
+        _store_all(path, received)
+    finally:
+        os._exit(1)  # Else tasks would wait for ever for answers, such as when the disk is full.
+
+
+def _store_all(path: str, received: "queue.SimpleQueue[Received]") -> None:
     written = 0
     with Path(path).open("wb", buffering=0) as file:
         while True:

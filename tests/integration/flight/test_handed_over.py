@@ -13,7 +13,7 @@ from pydanube.model.message import Message
 from pydanube.wire.flight.blocking import BlockingFlight, BlockingPut, Credentials
 from pydanube.wire.flight.descriptors import BatchNumbers, PublishCommand
 from pydanube.wire.flight.handing_over import HandedOver
-from tests.support.flight_peer import Put, call
+from tests.support.flight_peer import Put, call, refusal_of
 
 TOPIC = "/default/handed-over"
 COMMAND = PublishCommand(topic=TOPIC, producer="spark", dispatch="reliable")
@@ -244,6 +244,7 @@ async def test_memory_that_is_not_there_is_refused(peer):
         return put.refusal()
 
     assert "cannot be read" in await call(publish)
+    assert "not exist" in await call(refusal_of, peer.read, TOPIC), "the topic was not created"
 
 
 async def test_share_tells_what_can_be_read(connection):

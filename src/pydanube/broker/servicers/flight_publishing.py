@@ -85,6 +85,7 @@ class FlightPublishing:
             if data is None or data.descriptor is None:
                 raise InvalidRequest("a DoPut begins with a descriptor that names the topic")
             command = command_of(PublishCommand, read_descriptor(data.descriptor), "publish")
+            memory = None if command.memory is None else open_memory(command.memory)
             producer = await carry_through(self._enter(command))
             stream = PutStream(
                 self._topics.get(command.topic),
@@ -93,6 +94,7 @@ class FlightPublishing:
                 self._registration,
                 self._clock,
                 self._metrics,
+                memory,
             )
             return stream.results(data, requests)
 
@@ -156,6 +158,7 @@ class PutStream:
         registration: Registration,
         clock: Clock,
         metrics: BrokerMetrics,
+        memory: memoryview | None,
     ) -> None:
         self._topic = topic
         self._producer = producer
@@ -165,7 +168,7 @@ class PutStream:
         self._intake = Intake(
             command.producer, clock.now_ms, ignore_others=command.other_columns == "ignore"
         )
-        self._memory = None if command.memory is None else open_memory(command.memory)
+        self._memory = memory
         self._unanswered: deque[_Unanswered] = deque()
         self._unanswered_bytes = 0
         self._changed = asyncio.Event()
