@@ -239,7 +239,6 @@ async def test_a_place_needs_memory_and_a_batch_only_one_of_both(peer):
 async def test_memory_that_is_not_there_is_refused(peer):
     def publish() -> str:
         put = Put(peer, SCHEMA, {"topic": TOPIC, "memory": "1/2/" + "0" * 32})
-        put.writer.write_batch(rows(1, size=100))
         assert put.result() is None
         return put.refusal()
 
