@@ -123,6 +123,15 @@ def encapsulate(header: memoryview, body: BodyParts) -> bytes | memoryview:
     return in_place or b"".join((head, *body))
 
 
+def cut_in_two(ipc_message: memoryview) -> tuple[memoryview, BodyParts]:
+    """Return header and body of an encapsulated IPC message of 8 bytes or more, sharing memory."""
+    marker, length = _PREFIX.unpack_from(ipc_message)
+    body_at = _PREFIX.size + length
+    if marker != _CONTINUATION or length <= 0 or body_at > len(ipc_message):
+        raise InvalidRequest("there is no Arrow message where one is said to be")
+    return ipc_message[_PREFIX.size : body_at], (ipc_message[body_at:],)
+
+
 def read_descriptor(message: bytes) -> Descriptor:
     """Read a FlightDescriptor."""
     kind, command = 0, b""

@@ -5,14 +5,13 @@ broker may still have to read of a stream that was given up stays as it was.
 """
 
 from collections import deque
-from struct import Struct as Layout
 
 import pyarrow as pa
 
 from pydanube.errors import InvalidRequest, Overloaded, Unavailable
 from pydanube.runtime.shared_memory import SharedMemory, open_shared
 from pydanube.wire.flight.descriptors import MemoryPlace
-from pydanube.wire.flight.framing import BodyParts
+from pydanube.wire.flight.framing import BodyParts, cut_in_two
 from pydanube.wire.memory import allocate
 
 MEMORY_BYTES = 48 * 1024 * 1024
@@ -21,8 +20,6 @@ BATCH_BYTES_MIN = 256 * 1024
 """What is shorter costs no more in a message."""
 
 _ALIGNMENT = 64
-_PREFIX = Layout("<4si")
-_CONTINUATION = b"\xff\xff\xff\xff"
 
 
 class Ring:
@@ -116,8 +113,4 @@ def take_over(
     if message is None:
         raise Overloaded("the broker has no memory for another batch; repeat in a moment")
     message[:] = memory[place.start : place.start + place.length]
-    marker, header_bytes = _PREFIX.unpack_from(message)
-    body_at = _PREFIX.size + header_bytes
-    if marker != _CONTINUATION or header_bytes <= 0 or body_at > place.length:
-        raise InvalidRequest(f"no Arrow message begins at {place.start} of the shared memory")
-    return message[_PREFIX.size : body_at], (message[body_at:],)
+    return cut_in_two(message)
