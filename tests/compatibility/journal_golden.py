@@ -101,6 +101,19 @@ async def write_golden_cluster() -> SimulatedDisk:
     return disk
 
 
+async def write_golden_padding() -> SimulatedDisk:
+    """Two files, whose records lie where a disk takes them from memory."""
+    disk = instant_disk()
+    config = rotating_at(1_500, journal_direct_bytes_min=1)
+    async with broker_on(disk, config, identity="GOLDEN/1") as broker:
+        await append(broker, 1, [RICH, PLAIN])
+        await append(broker, 2, [PLAIN])
+        await append(broker, 1, [RICH])
+        for _ in range(50):  # Until the first file has its index.
+            await disk.exists(DIRECTORY)
+    return disk
+
+
 async def append(
     broker: Broker, topic: int, messages: list[Message], stamp: ProducerStamp | None = None
 ) -> None:
@@ -113,6 +126,7 @@ GOLDENS = {
     "journal-format-1": write_golden,
     "journal-format-1-producers": write_golden_producers,
     "journal-format-1-cluster": write_golden_cluster,
+    "journal-format-1-padding": write_golden_padding,
 }
 
 

@@ -49,6 +49,7 @@ PRESENT = sorted(GOLDEN.glob(f"journal-format-{JOURNAL_FORMAT}*"))
 FIRST = GOLDEN / "journal-format-1"
 WITH_PRODUCERS = GOLDEN / "journal-format-1-producers"
 OF_A_CLUSTER = GOLDEN / "journal-format-1-cluster"
+PADDED = GOLDEN / "journal-format-1-padding"
 LOST_BYTES = 880
 
 
@@ -131,6 +132,17 @@ async def test_a_journal_of_a_cluster_is_read(with_index: bool) -> None:
                 await storage.mirrors.fence(TopicId(topic), refused)
 
 
+@pytest.mark.parametrize("with_index", [True, False])
+async def test_a_padded_journal_is_read(with_index: bool) -> None:
+    disk = await disk_with(PADDED)
+    if not with_index:
+        (index,) = [n for n in await disk.list_names(DIRECTORY) if n.endswith(".index")]
+        await disk.remove(f"{DIRECTORY}/{index}")
+    async with broker_on(disk, identity="GOLDEN/1") as broker:
+        assert await read_messages(broker, 1) == list(enumerate([RICH, PLAIN, RICH]))
+        assert await read_messages(broker, 2) == [(0, PLAIN)]
+
+
 def known_producers(broker: Broker, topic: int) -> dict[int, tuple[ProducerStamp, int, int]]:
     producers = broker.storage.topic(TopicId(topic)).producers
     assert all(last.time_ms > 10**12 for last in producers.values())
@@ -176,7 +188,7 @@ def encoded_again(frame: Frame, payload: bytes) -> bytes:
         case Kind.MIRRORED:
             (mirrored,) = encode_mirrored(decode_mirrored(payload))
             return mirrored
-        case Kind.HOLE | Kind.CLOSED:
+        case Kind.HOLE | Kind.CLOSED | Kind.PADDING:
             return bytes(len(payload))
         case _:
             raise AssertionError(frame.kind)

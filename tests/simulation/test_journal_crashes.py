@@ -21,7 +21,7 @@ from tests.support.journals import Broker, rotating_at
 
 STAYING, GOING, SUBSCRIPTION = 1, 2, 7
 # So small that a new file begins every other round.
-CONFIG = rotating_at(2_000)
+CONFIG = rotating_at(2_000, journal_direct_bytes_min=1)
 
 
 class Promises:

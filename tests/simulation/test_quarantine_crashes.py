@@ -20,7 +20,7 @@ MESSAGES = 12
 async def damaged_disk(randomness: Randomness) -> SimulatedDisk:
     """A closed journal of three files, the first and the last of them damaged."""
     disk = SimulatedDisk(randomness)
-    async with broker_on(disk, rotating_at(3000)) as broker:
+    async with broker_on(disk, rotating_at(3000, journal_direct_bytes_min=1)) as broker:
         for number in range(MESSAGES):
             await broker.append(1, b"%d" % number)
     paths = await log_paths(disk)

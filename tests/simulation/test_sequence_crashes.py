@@ -31,7 +31,7 @@ from tests.support.journals import rotating_at
 from tests.support.served_topic import Answer, ServedTopic, batch_from, message
 
 # So small that a new file begins every other round.
-CONFIG = rotating_at(2_000)
+CONFIG = rotating_at(2_000, journal_direct_bytes_min=1)
 VALUES_EACH_LIFE = 6
 
 

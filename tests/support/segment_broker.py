@@ -69,6 +69,7 @@ def small_config(
         ),
         local_retention=LocalRetention(time_minutes=keep_minutes, check_interval_minutes=1),
         tail_cache_bytes_max=cache_bytes,
+        journal_direct_bytes_min=1,
     )
 
 

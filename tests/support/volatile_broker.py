@@ -1,10 +1,10 @@
 """`danube` on files that keep what was appended in memory until it is synced.
 
-    python -m tests.support.volatile_broker [--without-sync | --early-acks] broker ...
+    python -m tests.support.volatile_broker [OPTION] broker ...
 
 A process that is killed leaves its writes to the operating system, which keeps them; so a kill
 alone never shows a missing sync. Here it does: what was not synced dies with the process, as it
-would with the machine. The two options plant a bug each, for the tests that must find it.
+would with the machine. The options plant a bug each, for the tests that must find it.
 """
 
 import sys
@@ -18,9 +18,11 @@ from pydanube.runtime.system_files import SystemAppendFile
 from pydanube.subscriptions.cursor import Cursor, Done
 
 WITHOUT_SYNC = "--without-sync"
+WITHOUT_LONG_SYNCS = "--without-long-syncs"
 EARLY_ACKS = "--early-acks"
 
 _WRITTEN_BACK_BYTES = 64 * 1024
+_LONG_WRITTEN_BACK_BYTES = 8 * 1024 * 1024
 """So much the broker without sync gathers before it reaches the file, as by an idle kernel."""
 
 
@@ -55,11 +57,19 @@ class VolatileAppendFile(SystemAppendFile):
 class UnsyncedJournalFile(VolatileAppendFile):
     """Takes every sync of the journal for done; other files are as they should be."""
 
+    written_back_bytes = _WRITTEN_BACK_BYTES
+
     @override
     async def sync(self) -> None:
         gathered = sum(map(len, self._unsynced))
-        if "/wal/" not in self._path or gathered >= _WRITTEN_BACK_BYTES:
+        if "/wal/" not in self._path or gathered >= self.written_back_bytes:
             await super().sync()
+
+
+class LongUnsyncedJournalFile(UnsyncedJournalFile):
+    """The same for batches of megabytes."""
+
+    written_back_bytes = _LONG_WRITTEN_BACK_BYTES
 
 
 def _answer_at_once(cursor: Cursor, done: Done) -> None:
@@ -69,9 +79,13 @@ def _answer_at_once(cursor: Cursor, done: Done) -> None:
 def main(arguments: list[str]) -> None:
     """Run `danube` with these arguments on such files."""
     files: type[SystemAppendFile] = VolatileAppendFile
-    if WITHOUT_SYNC in arguments:
-        arguments.remove(WITHOUT_SYNC)
-        files = UnsyncedJournalFile
+    for option, planted in (
+        (WITHOUT_SYNC, UnsyncedJournalFile),
+        (WITHOUT_LONG_SYNCS, LongUnsyncedJournalFile),
+    ):
+        if option in arguments:
+            arguments.remove(option)
+            files = planted
     if EARLY_ACKS in arguments:
         arguments.remove(EARLY_ACKS)
         Cursor.when_durable = _answer_at_once  # type: ignore[method-assign]

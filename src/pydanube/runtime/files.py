@@ -19,6 +19,14 @@ class AppendFile(Protocol):
     async def append_and_sync(self, parts: Sequence[bytes | memoryview]) -> None:
         """Append the parts and make them durable, in one hop to the file's thread."""
 
+    def padding_before(self, part: bytes | memoryview, place: int) -> int:
+        """Return how many bytes more before a part, which would lie at `place` of the file, let it
+        go to the disk from where it is in memory; 0 also if no number of bytes does.
+
+        Whoever cannot put anything there need not ask: the part is copied then.
+        """
+        return 0
+
     async def reserve(self, length: int) -> None:
         """Set space aside for what will be appended, if that can be done; harmless if not.
 

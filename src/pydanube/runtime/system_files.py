@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
+from pydanube.runtime.direct_writing import BYTES_MIN, padding_before, runs_of
 from pydanube.runtime.files import AppendFile, FileLock, Files
 from pydanube.runtime.threads import WorkerThreads
 
 _IOVECS_MAX = os.sysconf("SC_IOV_MAX")
 _READ_THREADS = 4
+_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
 
 class SystemFiles(Files):
@@ -108,11 +110,17 @@ class SystemAppendFile(AppendFile):
         self._thread = WorkerThreads(f"append {os.path.basename(path)}", 1)
         self._failure: OSError | None = None
         self._closed = False
+        self._is_direct = _DIRECT != 0
+        """Whether long parts may go past the file cache; False once the file system refused."""
+
+    @override
+    def padding_before(self, part: bytes | memoryview, place: int) -> int:
+        return padding_before(part, place) if self._is_direct else 0
 
     @override
     async def append(self, parts: Sequence[bytes | memoryview]) -> None:
         kept = tuple(parts)
-        await self._carry_out(lambda: _write_all(self._descriptor, kept))
+        await self._carry_out(lambda: self._write(kept))
 
     @override
     async def sync(self) -> None:
@@ -123,7 +131,7 @@ class SystemAppendFile(AppendFile):
         kept = tuple(parts)
 
         def work() -> None:
-            _write_all(self._descriptor, kept)
+            self._write(kept)
             _sync_data(self._descriptor)
 
         await self._carry_out(work)
@@ -140,6 +148,17 @@ class SystemAppendFile(AppendFile):
         closed = self._thread.submit(lambda: os.close(self._descriptor))
         self._thread.stop()
         await closed
+
+    def _write(self, parts: Sequence[bytes | memoryview]) -> None:
+        if not self._is_direct or max(map(len, parts), default=0) < BYTES_MIN:
+            _write_all(self._descriptor, parts)
+            return
+        for run in runs_of(parts, os.fstat(self._descriptor).st_size):
+            if not run.direct:
+                _write_all(self._descriptor, run.parts)
+            elif not self._is_direct or not _write_directly(self._descriptor, *run.parts):
+                self._is_direct = False
+                _write_all(self._descriptor, run.parts)
 
     async def _carry_out(self, work: Callable[[], None]) -> None:
         if self._closed:
@@ -291,6 +310,23 @@ def _sync_data(descriptor: int) -> None:
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
     else:
         os.fdatasync(descriptor)
+
+
+def _write_directly(descriptor: int, part: bytes | memoryview) -> bool:
+    """Write a part past the file cache; False, and nothing is written, if that cannot be done."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT)
+        written = os.write(descriptor, part)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    finally:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    # What a disk did not take, for it may be full, is not made of whole blocks.
+    _write_all(descriptor, [memoryview(part)[written:]])
+    return True
 
 
 def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:

@@ -187,6 +187,13 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "as much as the system likes.",
         ),
     ] = 256 * MIB
+    journal_direct_bytes_min: Annotated[
+        Annotated[int, Meta(ge=64 * 1024)] | None,
+        Meta(
+            description="Batches of so many bytes and more are written to the journal past the "
+            "system's file cache, where the file system can do that; none: no batches are.",
+        ),
+    ] = MIB
     unsynced_bytes_max: Annotated[
         int,
         Meta(ge=MIB, description="Publishes are refused while this much waits for the disk."),

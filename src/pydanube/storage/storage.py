@@ -175,6 +175,7 @@ class Storage:
             file_bytes_max=rotation.max_bytes,
             file_ms_max=None if rotation.max_hours is None else rotation.max_hours * _HOUR_MS,
             unsynced_bytes_max=config.unsynced_bytes_max,
+            direct_bytes_min=config.journal_direct_bytes_min,
             on_rotated=self._rotated,
             on_synced=self._file_cache.synced,
             on_failure=self._failed,

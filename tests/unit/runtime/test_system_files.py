@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pydanube.runtime.files import AppendFile
 from pydanube.runtime.system_files import SystemFiles
 
 
@@ -206,3 +208,136 @@ async def test_the_system_is_told_which_bytes_it_need_not_cache(
     monkeypatch.delattr(os, "posix_fadvise")
     await files.forget_cached(path, 4_096, 8_192)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def padded(file: AppendFile, place: int, number: int) -> list[bytes]:
+    """A long part, with what the file wants before it."""
+    part = bytes([number]) * 200_001
+    return [b"." * file.padding_before(part, place), part]
+
+
+class DirectWrites:
+    """Records what is written past the file cache; fails or falls short as it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lengths: list[int] = []
+        self.error: OSError | None = None
+        self.taken: int | None = None
+        self._write = os.write
+        monkeypatch.setattr(os, "write", self._direct_write)
+
+    def _direct_write(self, descriptor: int, part: memoryview) -> int:
+        assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT
+        self.lengths.append(len(part))
+        if self.error is not None:
+            raise self.error
+        return self._write(descriptor, part[: self.taken])
+
+
+async def test_long_parts_go_past_the_cache_in_whole_blocks(
+    files: SystemFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct = DirectWrites(monkeypatch)
+    file = await files.create(str(tmp_path / "log"))
+    await file.append([b"head"])
+    first = padded(file, 4, 1)
+    second = padded(file, 4 + sum(map(len, first)) + 5, 2)
+    await file.append_and_sync([*first, b"short", *second])
+    await file.append([b"end"])
+    await file.close()
+    assert len(direct.lengths) == 2
+    assert all(length % 4096 == 0 and length > 190_000 for length in direct.lengths)
+    expected = b"".join((b"head", *first, b"short", *second, b"end"))
+    assert (tmp_path / "log").read_bytes() == expected
+
+
+async def test_a_file_that_is_opened_again_is_written_past_the_cache_at_its_end(
+    files: SystemFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log").write_bytes(b"x" * 5_000)
+    direct = DirectWrites(monkeypatch)
+    file = await files.open_append(str(tmp_path / "log"))
+    parts = padded(file, 5_000, 1)
+    await file.append_and_sync(parts)
+    await file.close()
+    assert len(direct.lengths) == 1
+    assert (tmp_path / "log").read_bytes() == b"x" * 5_000 + b"".join(parts)
+
+
+async def test_parts_that_are_not_padded_go_through_the_cache(
+    files: SystemFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct = DirectWrites(monkeypatch)
+    file = await files.create(str(tmp_path / "log"))
+    padding, part = padded(file, 0, 1)
+    await file.append_and_sync([padding, b"!", part])
+    await file.close()
+    assert direct.lengths == []
+    assert (tmp_path / "log").read_bytes() == padding + b"!" + part
+
+
+@pytest.mark.parametrize("refused", ["the flag", "the write"])
+async def test_a_file_system_that_cannot_do_it_is_not_asked_again(
+    files: SystemFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    direct = DirectWrites(monkeypatch)
+    asked = []
+    if refused == "the write":
+        direct.error = OSError(errno.EINVAL, "Invalid argument")
+    else:
+        real = fcntl.fcntl
+
+        def without_direct(descriptor: int, command: int, flags: int = 0) -> int:
+            if flags & os.O_DIRECT:
+                asked.append(command)
+                raise OSError(errno.EINVAL, "Invalid argument")
+            return real(descriptor, command, flags)
+
+        monkeypatch.setattr(fcntl, "fcntl", without_direct)
+    file = await files.create(str(tmp_path / "log"))
+    first = padded(file, 0, 1)
+    second = padded(file, sum(map(len, first)), 2)
+    await file.append_and_sync([*first, *second])
+    third = padded(file, sum(map(len, (*first, *second))), 3)
+    assert third[0] == b"", "it asks for nothing any more"
+    await file.append_and_sync(third)
+    await file.close()
+    assert len(direct.lengths) + len(asked) == 1
+    assert (tmp_path / "log").read_bytes() == b"".join((*first, *second, *third))
+
+
+@pytest.mark.parametrize("taken", [0, 512, 8_192, 8_292])
+async def test_what_a_direct_write_leaves_is_written_through_the_cache(
+    files: SystemFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    direct = DirectWrites(monkeypatch)
+    direct.taken = taken
+    monkeypatch.setattr(direct, "_write", short_cached_write)
+    file = await files.create(str(tmp_path / "log"))
+    parts = padded(file, 0, 1)
+    await file.append_and_sync([*parts, b"end"])
+    await file.close()
+    assert len(direct.lengths) == 1
+    assert (tmp_path / "log").read_bytes() == b"".join((*parts, b"end"))
+
+
+def short_cached_write(descriptor: int, part: memoryview) -> int:
+    """A disk that is full may take any number of bytes; this one does not take them directly."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+    return os.writev(descriptor, [part])
+
+
+async def test_a_failed_direct_write_is_the_files_last(
+    files: SystemFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct = DirectWrites(monkeypatch)
+    direct.error = OSError(errno.ENOSPC, "No space left on device")
+    file = await files.create(str(tmp_path / "log"))
+    with pytest.raises(OSError, match="No space left"):
+        await file.append_and_sync(padded(file, 0, 1))
+    for call in (file.sync(), file.append([b"y"])):
+        with pytest.raises(OSError, match="an earlier call failed"):
+            await call
+    await file.close()
+    assert len(direct.lengths) == 1

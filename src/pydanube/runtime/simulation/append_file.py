@@ -14,6 +14,8 @@ from pydanube.runtime.simulation.contents import FileContents
 from pydanube.runtime.simulation.disk_faults import OperationName
 from pydanube.runtime.simulation.machine import Machine
 
+_BLOCK_BYTES = 64
+
 
 @dataclass(slots=True)
 class _Step:
@@ -45,6 +47,11 @@ class SimulatedAppendFile(AppendFile):
         self._calls: deque[_Call] = deque()
         self._failure: OSError | None = None
         self._closed = False
+
+    @override
+    def padding_before(self, part: bytes | memoryview, place: int) -> int:
+        """Ask for what would be asked of a file if all memory began at a whole block."""
+        return -place % _BLOCK_BYTES
 
     @override
     async def append(self, parts: Sequence[bytes | memoryview]) -> None:

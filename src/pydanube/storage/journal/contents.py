@@ -294,7 +294,7 @@ class JournalContents:
                 self._fold_header(decode_file_header(payload), file)
             case Kind.HOLE:
                 self.fold_hole(frame.position, frame.position + PREFIX_BYTES + len(payload), file)
-            case Kind.CLOSED:
+            case Kind.CLOSED | Kind.PADDING:
                 pass
             case _:
                 raise _from_the_future(f"frame kind {frame.kind}", frame.position)

@@ -32,6 +32,7 @@ class Kind(IntEnum):
     PRODUCERS = 8
     OWNED = 9
     MIRRORED = 10
+    PADDING = 11
 
 
 class FileHeader(Struct, frozen=True, kw_only=True):

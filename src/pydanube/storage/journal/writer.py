@@ -119,6 +119,7 @@ class JournalWriter:
         file_bytes_max: int,
         file_ms_max: int | None,
         unsynced_bytes_max: int,
+        direct_bytes_min: int | None,
         on_rotated: Callable[[JournalFile], None],
         on_synced: Callable[[JournalPosition], None],
         on_failure: Callable[[DanubeError], None],
@@ -135,6 +136,7 @@ class JournalWriter:
         self._file_ms_max = file_ms_max
         self._begun_ms = clock.monotonic_ms()
         self._unsynced_bytes_max = unsynced_bytes_max
+        self._direct_bytes_min = direct_bytes_min
         self._on_rotated = on_rotated
         self._on_synced = on_synced
         self._on_failure = on_failure
@@ -253,10 +255,24 @@ class JournalWriter:
         for entry in self._group:
             if not entry.parts:
                 continue
+            padding = self._padding_before(entry, position - active.start)
+            if padding is not None:
+                parts += encode_frame(Kind.PADDING, position, group_start, [bytes(padding)])
+                position = JournalPosition(position + PREFIX_BYTES + padding)
             entry.placed(position, active)
             parts += encode_frame(entry.kind, position, group_start, entry.parts, flags=entry.flags)
             position = JournalPosition(position + entry.size)
         return parts, position
+
+    def _padding_before(self, entry: Entry, place: int) -> int | None:
+        """Return the payload of a PADDING frame at `place` that spares the entry a copy."""
+        body = entry.parts[-1]
+        if self._direct_bytes_min is None or len(body) < self._direct_bytes_min:
+            return None
+        body_at = place + entry.size - len(body)
+        if not self._handle.padding_before(body, body_at):
+            return None
+        return self._handle.padding_before(body, body_at + PREFIX_BYTES)
 
     def _rotation_due(self) -> str | None:
         active = self._journal_files[-1]
