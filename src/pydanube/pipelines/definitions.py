@@ -62,6 +62,8 @@ class SparkSettings(_Part, frozen=True, kw_only=True):
     conf: dict[str, Scalar] = {}
     packages: tuple[str, ...] = ()
     py_files: tuple[str, ...] = ()
+    row_bytes_max: str | int | None = None
+    """A promise about all rows on their way to Python, as `pydanube.spark.session` takes it."""
 
 
 class Trigger(_Part, frozen=True, kw_only=True):

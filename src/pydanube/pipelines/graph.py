@@ -18,7 +18,7 @@ from pydanube.pipelines.definitions import (
 )
 from pydanube.pipelines.documents import Path, Places
 from pydanube.pipelines.errors import InvalidPipeline, Problem
-from pydanube.spark.amounts import read_duration_ms
+from pydanube.spark.amounts import read_duration_ms, read_size
 from pydanube.tables.partitioning import read_partitioning
 
 REJECTED = ".rejected"
@@ -169,6 +169,11 @@ def _problems(definition: PipelineDefinition, places: Places) -> Iterator[Proble
     for name, pause in (("backoff", pauses.backoff), ("max_backoff", pauses.max_backoff)):
         if wrong := _duration_problem(pause):
             yield places.problem(("on_failure", name), wrong)
+    if (promised := definition.spark.row_bytes_max) is not None:
+        try:
+            read_size(str(promised))
+        except InvalidRequest as error:
+            yield places.problem(("spark", "row_bytes_max"), str(error))
     if not definition.checkpoints.startswith(("file:///", "/")):
         yield places.problem(
             ("checkpoints",),

@@ -60,7 +60,7 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
                 f"spark.packages: those of {master} are given to the server when it starts: danube "
                 f"spark server --conf spark.jars.packages={','.join(settings.packages)}"
             )
-        connected = session(name, master, **conf)
+        connected = session(name, master, row_bytes_max=settings.row_bytes_max, **conf)
         if settings.py_files:
             connected.addArtifacts(*settings.py_files, pyfile=True)
         return connected
@@ -70,7 +70,7 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
         conf["spark.submit.pyFiles"] = ",".join(settings.py_files)
     conf.setdefault("spark.log.level", "ERROR")
     conf.setdefault("spark.ui.showConsoleProgress", False)
-    return session(name, master, **conf)
+    return session(name, master, row_bytes_max=settings.row_bytes_max, **conf)
 
 
 def master_of(master: str) -> str:

@@ -17,7 +17,7 @@ from pydanube.pipelines.documents import Places
 from pydanube.pipelines.errors import InvalidPipeline, Problem
 from pydanube.pipelines.graph import QUOTED, flows_of, inputs_of, lengthened
 from pydanube.spark.connect import is_connect_url
-from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS
+from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS, promised_rows
 from pydanube.spark.source.rows import COLUMNS
 
 SPEC = "spark-pipeline.yml"
@@ -106,6 +106,7 @@ def _spec(definition: PipelineDefinition) -> dict[str, object]:
         "configuration": {
             **SESSION_SETTINGS,
             "spark.sql.adaptive.enabled": "false",
+            **promised_rows(definition.spark.row_bytes_max),
             **{key: _text(value) for key, value in given.items() if _is_of_session(key)},
         },
         "libraries": [{"glob": {"include": "transformations/**"}}],

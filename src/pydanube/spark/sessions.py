@@ -74,9 +74,7 @@ def session(
     its time. `row_bytes_max`, such as "16k", promises that no row is larger: batches then have
     so many rows that they need not be measured.
     """
-    given = settings_of(conf)
-    if row_bytes_max is not None:
-        given = batch_settings(read_size(str(row_bytes_max))) | given
+    given = promised_rows(row_bytes_max) | settings_of(conf)
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -94,9 +92,12 @@ def session(
     return spark
 
 
-def batch_settings(row_bytes_max: int) -> dict[str, str]:
-    """Return settings for batches of rows that are no larger, within the limit of a batch."""
-    rows = min(int(SESSION_SETTINGS[ROWS_PER_BATCH]), max(1, BATCH_BYTES_MAX // row_bytes_max))
+def promised_rows(row_bytes_max: int | str | None) -> dict[str, str]:
+    """Return settings for batches of rows that are no larger; none if nothing is promised."""
+    if row_bytes_max is None:
+        return {}
+    fitting = BATCH_BYTES_MAX // read_size(str(row_bytes_max))
+    rows = min(int(SESSION_SETTINGS[ROWS_PER_BATCH]), max(1, fitting))
     return {ROWS_PER_BATCH: str(rows), BYTES_PER_BATCH: UNMEASURED}
 
 

@@ -20,7 +20,7 @@ from pydanube.spark.sessions import (
     BYTES_PER_BATCH,
     ROWS_PER_BATCH,
     SESSION_SETTINGS,
-    batch_settings,
+    promised_rows,
 )
 from tests.support.broker_process import free_ports
 from tests.support.killed_query import PIDS
@@ -413,6 +413,6 @@ def test_spark_measures_no_batch_of_rows_that_are_promised_to_be_small(spark):
             spark.conf.set(ROWS_PER_BATCH, SESSION_SETTINGS[ROWS_PER_BATCH])
         return [row["rows"] for row in counted]
 
-    assert batch_sizes(batch_settings(512 * 1024)) == [128, 128, 44]
+    assert batch_sizes(promised_rows(512 * 1024)) == [128, 128, 44]
     # 90 MB, of which a batch may have 64 MiB.
     assert batch_sizes({}) == [224, 76]

@@ -192,6 +192,11 @@ def test_two_dollars_are_one():
             "within: soon",
             "18: steps[2].dedupe.within: 'soon' is no length of time",
         ),
+        (
+            "checkpoints: file:///checkpoints",
+            "spark: {row_bytes_max: 16 kilos}\ncheckpoints: file:///checkpoints",
+            "4: spark.row_bytes_max: '16 kilos' is no size",
+        ),
         ("pipeline: orders", "pipeline: [", ""),
     ],
 )

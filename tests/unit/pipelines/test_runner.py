@@ -43,6 +43,14 @@ def test_an_address_that_is_none_is_refused():
         start_spark("orders", SparkSettings(master="sc://host:words"))
 
 
+def test_a_session_gets_the_promise_about_rows(monkeypatch):
+    given = []
+    monkeypatch.setattr("pydanube.spark.session", lambda *_, **conf: given.append(conf))
+    for master in ("local[2]", "sc://127.0.0.1:1"):
+        start_spark("orders", SparkSettings(master=master, row_bytes_max="16k"))
+    assert [conf["row_bytes_max"] for conf in given] == ["16k", "16k"]
+
+
 def test_a_watermark_waits_as_long_as_keys_are_remembered():
     def step(within: str) -> Step:
         return Step(name="d", from_="a", dedupe=Dedupe(keys=("k",), within=within, time="t"))

@@ -132,6 +132,20 @@ def test_the_specification_avoids_the_traps():
     )
 
 
+def test_a_promise_about_rows_is_kept_unless_settings_say_otherwise():
+    rows = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    measured = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+    def configuration(settings: str) -> dict[str, str]:
+        text = GOOD.replace("conf: {spark.sql.shuffle.partitions: 4}", settings)
+        return yaml.safe_load(exported(text).files[SPEC])["configuration"]
+
+    assert measured not in configuration("conf: {}")
+    promised = configuration("row_bytes_max: 64k")
+    assert (promised[rows], promised[measured]) == ("1024", "2147483647")
+    assert configuration(f"row_bytes_max: 64k, conf: {{{rows}: 7}}")[rows] == "7"
+
+
 def test_what_spark_has_from_its_start_is_given_to_its_start():
     # Every flow sets the specification's settings anew, and fails at one that cannot change.
     conf = "spark.sql.warehouse.dir: /lake, spark.executor.cores: 2, spark.sql.ansi.enabled: false"
