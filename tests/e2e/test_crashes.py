@@ -11,8 +11,9 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.checkers import Violation
+from tests.support.cut_disk import CutBroker, cut_disk
 from tests.support.kill_storm import KillStorm
-from tests.support.volatile_broker import EARLY_ACKS, WITHOUT_SYNC
+from tests.support.volatile_broker import EARLY_ACKS, UNSYNCED_JOURNAL, WITHOUT_SYNC
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -43,6 +44,29 @@ async def test_what_was_not_synced_when_the_machine_died_was_not_acknowledged(
         violations = await storm.run(KILLS_ON_VOLATILE_FILES)
         print(storm.figures)
         assert violations == [], f"{laws(violations)}\n{broker.log_tail()}"
+
+
+async def test_a_machine_that_loses_its_power_under_load_keeps_every_promise(
+    tmp_path: Path,
+) -> None:
+    with cut_disk(tmp_path) as disk, CutBroker(disk) as broker:
+        storm = KillStorm(broker, "power cuts")
+        violations = await storm.run(KILLS_ON_VOLATILE_FILES)
+        print(storm.figures)
+        assert violations == [], f"{laws(violations)}\n{broker.log_tail()}"
+        assert broker.terminate() == 0, broker.log_tail()
+
+
+async def test_power_cuts_show_a_journal_that_is_not_synced(tmp_path: Path) -> None:
+    with (
+        cut_disk(tmp_path) as disk,
+        CutBroker(disk, command=[*VOLATILE, UNSYNCED_JOURNAL]) as broker,
+    ):
+        storm = KillStorm(broker, "power cuts without syncs")
+        violations = await storm.run(KILLS_ON_VOLATILE_FILES, drain_seconds_max=5)
+        print(storm.figures, laws(violations))
+        assert {"lost write", "inconsistent offset"} & set(laws(violations))
+        broker.terminate()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Batches so long that they go to the disk past the file cache, on a broker that is killed.
+"""Batches so long that they go to the disk past the file cache, on brokers that end suddenly.
 
-The broker's files lose what was not synced, as those of a machine do that loses its power.
+Some are killed, on files that lose what was not synced; of others the disk loses its power.
 """
 
 import random
@@ -17,8 +17,9 @@ from pydanube.storage.journal.records import Kind
 from pydanube.wire.flight.blocking import BlockingFlight, Credentials
 from pydanube.wire.flight.descriptors import BatchNumbers, PublishCommand
 from tests.support.broker_process import BrokerProcess
+from tests.support.cut_disk import CutBroker, cut_disk
 from tests.support.flight_peer import FlightPeer
-from tests.support.volatile_broker import WITHOUT_LONG_SYNCS
+from tests.support.volatile_broker import UNSYNCED_JOURNAL, WITHOUT_LONG_SYNCS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -97,3 +98,27 @@ def test_syncs_that_are_left_out_are_noticed(tmp_path: Path) -> None:
             if not loader.is_stored():
                 return
     pytest.fail("answers without a sync were not noticed")
+
+
+def test_long_batches_that_were_answered_survive_power_cuts(tmp_path: Path) -> None:
+    with cut_disk(tmp_path) as disk:
+        with CutBroker(disk) as broker:
+            loader = Loader(broker)
+            for _ in range(LIVES):
+                loader.live()
+                broker.start()
+                assert loader.is_stored(), broker.log_tail()
+            assert broker.terminate() == 0, broker.log_tail()
+        assert Kind.PADDING in kinds_in(disk.root / "data")
+
+
+def test_a_power_cut_shows_a_journal_that_is_not_synced(tmp_path: Path) -> None:
+    with (
+        cut_disk(tmp_path) as disk,
+        CutBroker(disk, command=[*VOLATILE, UNSYNCED_JOURNAL]) as broker,
+    ):
+        loader = Loader(broker)
+        loader.live()
+        broker.start()
+        assert not loader.is_stored()
+        broker.terminate()

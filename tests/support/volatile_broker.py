@@ -7,6 +7,7 @@ alone never shows a missing sync. Here it does: what was not synced dies with th
 would with the machine. The options plant a bug each, for the tests that must find it.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ from pydanube.subscriptions.cursor import Cursor, Done
 
 WITHOUT_SYNC = "--without-sync"
 WITHOUT_LONG_SYNCS = "--without-long-syncs"
+UNSYNCED_JOURNAL = "--unsynced-journal"
 EARLY_ACKS = "--early-acks"
 
 _WRITTEN_BACK_BYTES = 64 * 1024
@@ -76,6 +78,11 @@ def _answer_at_once(cursor: Cursor, done: Done) -> None:
     done(None)
 
 
+def _sync_all_but_the_journal(descriptor: int) -> None:
+    if "/wal/" not in os.readlink(f"/proc/self/fd/{descriptor}"):
+        os.fdatasync(descriptor)
+
+
 def main(arguments: list[str]) -> None:
     """Run `danube` with these arguments on such files."""
     files: type[SystemAppendFile] = VolatileAppendFile
@@ -86,6 +93,10 @@ def main(arguments: list[str]) -> None:
         if option in arguments:
             arguments.remove(option)
             files = planted
+    if UNSYNCED_JOURNAL in arguments:
+        arguments.remove(UNSYNCED_JOURNAL)
+        files = SystemAppendFile
+        system_files._sync_data = _sync_all_but_the_journal
     if EARLY_ACKS in arguments:
         arguments.remove(EARLY_ACKS)
         Cursor.when_durable = _answer_at_once  # type: ignore[method-assign]
