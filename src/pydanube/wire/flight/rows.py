@@ -58,7 +58,10 @@ def _check_times(times: pa.Array) -> None:
 
 
 def _check_keys(keys: pa.Array) -> None:
-    if _total_bytes(keys) <= ROUTING_KEY_CHARACTERS_MAX:
+    # No character takes less than a byte, and to count bytes none has to be looked at.
+    if _total_bytes(keys) <= ROUTING_KEY_CHARACTERS_MAX or (
+        _longest(keys) <= ROUTING_KEY_CHARACTERS_MAX
+    ):
         return
     lengths = pc.utf8_length(keys)
     longest: int = pc.max(lengths).as_py()
@@ -77,7 +80,7 @@ def _check_attributes(attributes: pa.Array) -> None:
     if len(attributes.keys) <= ATTRIBUTES_MAX:
         return
     counts = _differences(attributes.offsets)
-    most: int = pc.max(counts).as_py()
+    most = _largest(counts)
     if most > ATTRIBUTES_MAX:
         raise InvalidRequest(
             f"the message in row {_first_row(pc.equal(counts, most))} has {most} attributes; "
@@ -90,18 +93,27 @@ def _check_weight(names: pa.Array, keys: pa.Array, attributes: pa.Array) -> None
     entries = len(attributes.keys)
     total = _total_bytes(names) + _total_bytes(keys) + entries * _ATTRIBUTE_BYTES
     total += _total_bytes(attributes.keys) + _total_bytes(attributes.items) + _FIXED_BYTES
-    if total <= BYTES_BESIDE_PAYLOAD_MAX:
+    if total <= BYTES_BESIDE_PAYLOAD_MAX or (
+        _heaviest_possible(names, keys, attributes) <= BYTES_BESIDE_PAYLOAD_MAX
+    ):
         return
     weights = pc.add(pc.binary_length(names), pc.fill_null(pc.binary_length(keys), 0))
     weights = pc.add(pc.cast(weights, pa.int64()), _FIXED_BYTES)
     if entries:
         weights = pc.add(weights, _attribute_weights(attributes))
-    heaviest: int = pc.max(weights).as_py()
+    heaviest = _largest(weights)
     if heaviest > BYTES_BESIDE_PAYLOAD_MAX:
         raise InvalidRequest(
             f"the message in row {_first_row(pc.equal(weights, heaviest))} has about {heaviest} "
             f"bytes beside its payload; at most {BYTES_BESIDE_PAYLOAD_MAX} are allowed"
         )
+
+
+def _heaviest_possible(names: pa.Array, keys: pa.Array, attributes: pa.Array) -> int:
+    """Return what a row would weigh that has the longest of everything; few calls tell it."""
+    entry = _longest(attributes.keys) + _longest(attributes.items) + _ATTRIBUTE_BYTES
+    most = _largest(_differences(attributes.offsets))
+    return _FIXED_BYTES + _longest(names) + _longest(keys) + most * entry
 
 
 def _attribute_weights(attributes: pa.Array) -> pa.Array:
@@ -128,8 +140,19 @@ def _row_of_entry(attributes: pa.MapArray, found: pa.BooleanArray) -> int:
     return max(bisect_right(starts, _first_row(found)) - 1, 0)
 
 
-def _differences(numbers: pa.Array) -> pa.Array:
-    return pc.subtract(pc.cast(numbers[1:], pa.int64()), pc.cast(numbers[:-1], pa.int64()))
+def _differences(offsets: pa.Array) -> pa.Array:
+    """Return how far apart offsets are, which validation has found to grow from 0 on."""
+    return pc.subtract(offsets[1:], offsets[:-1])
+
+
+def _longest(column: pa.Array) -> int:
+    """Return the bytes of a column's longest text."""
+    return _largest(pc.binary_length(column))
+
+
+def _largest(numbers: pa.Array) -> int:
+    found: int | None = pc.max(numbers).as_py()
+    return found or 0  # None: there are none, or nulls alone.
 
 
 def _total_bytes(column: pa.Array) -> int:
