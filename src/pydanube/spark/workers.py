@@ -3,7 +3,11 @@
 import gc
 import sys
 
+from pydanube.runtime.allocator import keep_freed_memory
+
 _kept: list[bool] = []
+_MEMORY_BYTES = 64 * 1024 * 1024
+"""What a process keeps for itself: a task that writes has some 40 MiB of batches on their way."""
 
 
 def keep_what_is_loaded() -> None:
@@ -17,6 +21,15 @@ def keep_what_is_loaded() -> None:
         _kept.append(True)
         gc.collect()
         gc.freeze()
+
+
+def use_memory_again() -> None:
+    """Keep the memory of batches that are done for those that come.
+
+    A process that is not Spark's own is left alone.
+    """
+    if _is_sparks_own():
+        keep_freed_memory(_MEMORY_BYTES)
 
 
 def _is_sparks_own() -> bool:

@@ -35,9 +35,13 @@ def test_what_later_tasks_make_is_still_collected() -> None:
 _PROGRAM = """
 import gc, sys
 from importlib.machinery import ModuleSpec
-from pydanube.spark.workers import keep_what_is_loaded
+from pydanube.spark import workers
 sys.modules["__main__"].__spec__ = ModuleSpec(sys.argv[1], None) if sys.argv[1] else None
-keep_what_is_loaded()
+kept = []
+workers.keep_freed_memory = kept.append
+workers.use_memory_again()
+workers.keep_what_is_loaded()
+assert bool(kept) == (gc.get_freeze_count() > 0)
 print(gc.get_freeze_count() > 0)
 """
 

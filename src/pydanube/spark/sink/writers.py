@@ -21,7 +21,7 @@ from pydanube.spark.options import Access, WriteOptions, write_options
 from pydanube.spark.sink.frames import FrameColumns, check_frame
 from pydanube.spark.sink.numbering import TaskIdentity, job_owner, stream_owner
 from pydanube.spark.sink.task import TaskResult, WritingTask
-from pydanube.spark.workers import keep_what_is_loaded
+from pydanube.spark.workers import keep_what_is_loaded, use_memory_again
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -142,6 +142,7 @@ def check_counts(messages: list[WriterCommitMessage | None]) -> None:
 
 
 def _write(task: WritingTask, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+    use_memory_again()
     result = task.run(rows)
     keep_what_is_loaded()
     return TaskWritten(result)
