@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pydanube.storage.frames import FrameScan, Stop, encode_frame, find_frame
@@ -34,6 +34,20 @@ def test_every_flipped_bit_of_a_frame_is_detected(payload: bytes, base: int) -> 
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << (bit % 8)
         assert not list(FrameScan(bytes(flipped), base)), f"bit {bit} went unnoticed"
+
+
+@given(st.integers(4_000, 4_300), st.integers(0, 5_000 * 8), bases)
+@example(4_200, 95, 0)  # Its length.
+def test_flipped_bits_of_long_frames_are_detected(size: int, bit: int, base: int) -> None:
+    """Long ones are checked where they lie, short ones in a copy."""
+    data, _ = write(base, [[bytes(size)], [b"behind"]])
+    assert [frame.end - frame.start for frame in FrameScan(data, base)] == [size, 6]
+    flipped = bytearray(data)
+    at = bit % ((32 + size) * 8)
+    flipped[at // 8] ^= 1 << (at % 8)
+    assert not list(FrameScan(bytes(flipped), base))
+    sighting = find_frame(bytes(flipped), base, 0)
+    assert sighting is None or sighting.at > 0 or not sighting.complete
 
 
 @given(bases, payloads, st.data())

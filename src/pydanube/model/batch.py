@@ -99,7 +99,7 @@ class Batch:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes, count: int) -> "Batch":
+    def from_bytes(cls, data: bytes | memoryview, count: int) -> "Batch":
         """Take a batch as it was stored or received; it is opened only when rows are asked for."""
         return cls(data, count)
 

@@ -77,6 +77,13 @@ def encode_frame(
     return frame
 
 
+def _checksum(data: bytes, start: int, end: int) -> int:
+    """Return that of some of the bytes; many are not copied for it."""
+    few = end - start <= _JOINED_BYTES_MAX
+    checksum: int = _crc32c(data[start:end] if few else pa.py_buffer(memoryview(data)[start:end]))
+    return checksum
+
+
 class FrameScan:
     """Iterates over the frames that lie side by side in some bytes.
 
@@ -96,7 +103,7 @@ class FrameScan:
 
     def __iter__(self) -> Iterator[Frame]:
         data, base, at, size = self._data, self._base, self.at, len(self._data)
-        unpack, crc32c = _PREFIX.unpack_from, _crc32c
+        unpack, checksum = _PREFIX.unpack_from, _checksum
         while at + PREFIX_BYTES <= size:
             magic, crc, length, kind, version, flags, position, durable = unpack(data, at)
             if magic != _MAGIC or position != base + at or length > PAYLOAD_BYTES_MAX:
@@ -106,7 +113,7 @@ class FrameScan:
             if end > size:
                 self.needed = end - at
                 return self._stopped(at, Stop.INCOMPLETE)
-            if crc32c(data[at + _COVERED_AT : end]) != crc:
+            if checksum(data, at + _COVERED_AT, end) != crc:
                 return self._stopped(at, Stop.BAD)
             yield Frame(kind, version, flags, position, durable, start, end)
             self.at = at = end
@@ -142,6 +149,6 @@ def find_frame(data: bytes, base_position: int, at: int) -> Sighting | None:
             end = at + PREFIX_BYTES + length
             if end > size:
                 return Sighting(at, end - at, complete=False)
-            if _crc32c(data[at + _COVERED_AT : end]) == crc:
+            if _checksum(data, at + _COVERED_AT, end) == crc:
                 return Sighting(at, end - at, complete=True)
         at += 1

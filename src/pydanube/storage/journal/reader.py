@@ -35,6 +35,21 @@ class StoredRecord(Struct, frozen=True):
     payload: bytes
 
 
+class _Found(Struct, frozen=True):
+    """A record within what was read."""
+
+    base: Offset
+    count: int
+    payload: memoryview
+    alone: bool
+    """Whether nothing else was read with it."""
+
+    def body(self) -> bytes | memoryview:
+        """Return the batch; it must not keep others in memory, and need not be copied if alone."""
+        body = self.payload[BATCH_HEADER.size :]
+        return body if self.alone else bytes(body)
+
+
 class _Place(NamedTuple):
     """Where one batch lies."""
 
@@ -62,18 +77,19 @@ class JournalReader:
 
         At least one if there is any.
         """
-        records = await self.read_records(topic_id, index, start, end, bytes_max)
-        return [
-            StoredBatch(
-                record.base, Batch.from_bytes(record.payload[BATCH_HEADER.size :], record.count)
-            )
-            for record in records
-        ]
+        found = await self._find(topic_id, index, start, end, bytes_max)
+        return [StoredBatch(each.base, Batch.from_bytes(each.body(), each.count)) for each in found]
 
     async def read_records(
         self, topic_id: TopicId, index: TopicIndex, start: int, end: int, bytes_max: int
     ) -> list[StoredRecord]:
         """Return the same as `read`, as the BATCH records that were journaled."""
+        found = await self._find(topic_id, index, start, end, bytes_max)
+        return [StoredRecord(each.base, each.count, bytes(each.payload)) for each in found]
+
+    async def _find(
+        self, topic_id: TopicId, index: TopicIndex, start: int, end: int, bytes_max: int
+    ) -> list[_Found]:
         at = start
         while (number := index.find(at)) < len(index.bases) and index.bases[number] < end:
             # Copied before anything is awaited: meanwhile files go, and batches move in the index.
@@ -112,7 +128,7 @@ class JournalReader:
             behind = place.position + place.size
         return spans
 
-    async def _read_span(self, topic_id: TopicId, span: _Span) -> list[StoredRecord]:
+    async def _read_span(self, topic_id: TopicId, span: _Span) -> list[_Found]:
         start = span[0].position
         file = self._file_at(start)
         length = span[-1].position + span[-1].size - start
@@ -146,7 +162,7 @@ class JournalReader:
         return self._journal_files[number].start if number < len(self._journal_files) else inf
 
 
-def _checked(data: bytes, start: int, place: _Place, topic_id: int) -> StoredRecord | None:
+def _checked(data: bytes, start: int, place: _Place, topic_id: int) -> _Found | None:
     """Return a record if its frame lies whole at its place in `data`, which begins at `start`."""
     at = place.position - start
     frame = next(iter(FrameScan(data, start, at)), None)
@@ -155,4 +171,5 @@ def _checked(data: bytes, start: int, place: _Place, topic_id: int) -> StoredRec
     held_topic, held_base, count = BATCH_PLACE.unpack_from(data, frame.start)
     if (held_topic, held_base) != (topic_id, place.base):
         return None
-    return StoredRecord(Offset(place.base), count, data[frame.start : frame.end])
+    payload = memoryview(data)[frame.start : frame.end]
+    return _Found(Offset(place.base), count, payload, alone=place.size == len(data))
