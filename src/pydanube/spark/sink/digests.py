@@ -19,9 +19,8 @@ def _add(state: "xxhash.xxh3_64", column: pa.Array) -> None:
         offsets = column.offsets
         _add(state, pc.subtract(offsets[1:], offsets[:-1]))
         _add(state, column.is_valid().cast(pa.uint8()))
-        first, last = offsets[0].as_py(), offsets[-1].as_py()
-        _add(state, column.keys.slice(first, last - first))
-        _add(state, column.items.slice(first, last - first))
+        for part in entries_of(column):
+            _add(state, part)
     elif pa.types.is_binary(column.type) or pa.types.is_string(column.type):
         _add(state, pc.binary_length(column))
         # Nulls are told by their lengths; what lies below them is left out.
@@ -37,6 +36,13 @@ def _add(state: "xxhash.xxh3_64", column: pa.Array) -> None:
             state.update(
                 memoryview(buffer)[plain.offset * width : (plain.offset + len(plain)) * width]
             )
+
+
+def entries_of(column: pa.MapArray) -> tuple[pa.Array, pa.Array]:
+    """Return the keys and the values of all maps, one map's behind the other's."""
+    offsets = column.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return column.keys.slice(first, last - first), column.items.slice(first, last - first)
 
 
 def values_in_a_row(column: pa.Array) -> memoryview:

@@ -10,7 +10,7 @@ from pydanube.errors import InvalidRequest
 from pydanube.model.attributes import none_for_empty
 from pydanube.model.hashing import fnv1a_64
 from pydanube.spark.options import WriteOptions
-from pydanube.spark.sink.digests import values_in_a_row
+from pydanube.spark.sink.digests import entries_of, values_in_a_row
 from pydanube.spark.sink.encoding import Encode, json_payloads
 
 MESSAGE_COLUMNS = {
@@ -151,8 +151,8 @@ def batch_weight(rows: pa.RecordBatch) -> int:
     for column in rows.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
             weight += len(values_in_a_row(column))
-        elif pa.types.is_map(column.type) and column.null_count < len(column):
-            weight += pc.sum(_map_weights(column)).as_py()
+        elif pa.types.is_map(column.type):
+            weight += sum(len(values_in_a_row(part)) for part in entries_of(column))
     return weight
 
 

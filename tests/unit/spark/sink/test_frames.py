@@ -14,6 +14,7 @@ from pydanube.spark.sink.frames import (
     LENIENCE,
     Chunker,
     FrameColumns,
+    batch_weight,
     check_frame,
     messages_of,
     partitions_for,
@@ -168,6 +169,24 @@ def test_small_batches_gather_until_a_large_one_comes():
     chunks = chunks_of(batches, 10, 10_000)
     assert [each.num_rows for each in chunks] == [8, 5, 6, 2, 6, 2]
     assert pa.concat_batches(chunks) == whole
+
+
+@given(
+    st.lists(
+        st.none() | st.lists(st.tuples(st.text(max_size=4), st.none() | st.text(max_size=9))),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 7),
+)
+def test_a_batch_weighs_what_its_rows_weigh(attributes, first):
+    rows = pa.record_batch(
+        {
+            "attributes": pa.array(attributes, pa.map_(pa.utf8(), pa.utf8())),
+            "payload": pa.array([b"x" * len(each or ()) for each in attributes]),
+        }
+    ).slice(min(first, len(attributes) - 1))
+    assert batch_weight(rows) == pc.sum(row_weights(rows)).as_py()
 
 
 def test_a_row_heavier_than_a_chunk_is_one_of_its_own():
