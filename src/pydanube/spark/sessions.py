@@ -72,7 +72,7 @@ def session(
 
     Before it hands a row to Python, Spark measures the batch so far, which can take a quarter of
     its time. `row_bytes_max`, such as "16k", promises that no row is larger: batches then have
-    so many rows that they need not be measured.
+    so many rows that they need not be measured. Much larger ones may be more than Java can hold.
     """
     given = promised_rows(row_bytes_max) | settings_of(conf)
     try:
