@@ -171,6 +171,16 @@ class BrokerCluster:
         assert owner is not None
         return owner
 
+    async def leading(self) -> ClusterBroker:
+        """Wait until a broker leads the cluster, and return which."""
+
+        def leaders() -> list[ClusterBroker]:
+            running = [each for each in self.brokers if each.is_running]
+            return [each for each in running if each.clustering.reading().leads]
+
+        await self.until(lambda: bool(leaders()))
+        return leaders()[0]
+
     async def move(self, topic: str, to: ClusterBroker) -> None:
         """Ask the owner to hand a topic over, and wait until the other one serves it."""
         owner = await self.owned(topic)

@@ -20,7 +20,7 @@ from pydanube.cluster.opening import Opening
 from pydanube.cluster.operations import Operations
 from pydanube.cluster.ownership import Ownership
 from pydanube.cluster.planning import Chooser
-from pydanube.cluster.records import BrokerRecord, BrokerState, encode
+from pydanube.cluster.records import SHUTDOWN, BrokerRecord, BrokerState, encode
 from pydanube.errors import Conflict, DanubeError, Unavailable
 from pydanube.metadata import keys
 from pydanube.metadata.transport import Connect
@@ -38,7 +38,6 @@ from pydanube.topics.manager import TopicManager
 from pydanube.topics.registration import Registration
 from pydanube.wire.calls import HandlerTable
 
-SHUTDOWN = "shutdown"
 RELIEF_SECONDS_MAX = 5.0
 REPLICAS_DEFAULT = 2
 FIRST_REPORT_SECONDS = 1.0
@@ -192,11 +191,17 @@ class Clustering:
 
     async def _become_active(self) -> None:
         """Take topics again after a stop; an operator's word outlasts one."""
-        key = keys.broker_state(self._given.broker)
-        entry = self._given.store.get(key)
-        state = msgspec.json.decode(entry.value, type=BrokerState) if entry is not None else None
+        state = self._state()
         if state is None or state.reason == SHUTDOWN:
-            await self._given.store.put(key, encode(BrokerState(mode="active", reason="boot")))
+            await self._set_state(BrokerState(mode="active", reason="boot"))
+
+    def _state(self) -> BrokerState | None:
+        """Return what was last said of this broker; None if nothing ever was."""
+        entry = self._given.store.get(keys.broker_state(self._given.broker))
+        return msgspec.json.decode(entry.value, type=BrokerState) if entry is not None else None
+
+    async def _set_state(self, state: BrokerState) -> None:
+        await self._given.store.put(keys.broker_state(self._given.broker), encode(state))
 
     async def _follow_policies(self, topics: TopicManager) -> None:
         """Apply what is set for a namespace through whatever broker."""
@@ -236,10 +241,11 @@ class Clustering:
 
     async def leave(self, seconds_max: float) -> None:
         """Hand over what others can serve, and deregister."""
-        key = keys.broker_state(self._given.broker)
         if self._ownership is not None and self._is_needed_elsewhere():
-            await self._given.store.put(key, encode(BrokerState(mode="draining", reason=SHUTDOWN)))
-            await self._ownership.hand_over_all("shutdown", seconds_max)
+            state = self._state()
+            if state is None or state.mode == "active":
+                await self._set_state(BrokerState(mode="draining", reason=SHUTDOWN))
+            await self._ownership.hand_over_all(SHUTDOWN, seconds_max)
             await self._wait_until_relieved(min(seconds_max, RELIEF_SECONDS_MAX))
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from pydanube.cluster.records import (
+    SHUTDOWN,
     Assignment,
     BrokerState,
     Marker,
@@ -87,7 +88,7 @@ def plan(
             movable = moves_reliable or topic.strategy == "NonReliable"
             if movable and draining.may_begin(owner.broker):
                 steps.append(ask_for(view, topic.name, "drain", now_ms))
-    steps += [_drained(broker) for broker in draining.done()]
+    steps += [_drained(broker, view.states[broker].revision) for broker in draining.done()]
     return Plan(steps=steps, waiting=waiting)
 
 
@@ -138,8 +139,13 @@ class _Draining:
         return self._leaving[broker] <= DRAINS_MAX
 
     def done(self) -> list[BrokerId]:
+        """Return the brokers that stay, without topics; not those that are about to leave."""
         owners = {owner.broker for owner in self._view.owners.values()}
-        return [broker for broker in self._brokers if broker not in owners]
+        return [
+            broker
+            for broker in self._brokers
+            if broker not in owners and self._view.state(broker).reason != SHUTDOWN
+        ]
 
 
 def _next_owner(view: ClusterView, topic: str, choose: Chooser) -> BrokerId | None:
@@ -220,12 +226,14 @@ def _held(topic: str, owner: Owner) -> Expect:
     return Expect(keys.assignment(owner.broker, topic), owner.epoch)
 
 
-def _drained(broker: BrokerId) -> Step:
+def _drained(broker: BrokerId, revision: int) -> Step:
+    key = keys.broker_state(broker)
     state = BrokerState(mode="drained", reason="drain_complete")
     return Step(
         topic=None,
-        conditions=(),
-        operations=(Put(keys.broker_state(broker), encode(state)),),
+        # It may have been activated, or stopped, this very moment.
+        conditions=(Expect(key, revision),),
+        operations=(Put(key, encode(state)),),
         broker=broker,
         reason="drain_complete",
     )

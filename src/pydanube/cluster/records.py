@@ -14,6 +14,9 @@ MoveReason = Literal[
     "create", "unload", "rebalance", "drain", "shutdown", "failover", "orphan", "delete"
 ]
 
+SHUTDOWN: MoveReason = "shutdown"
+"""Why a broker drains that is being stopped: it takes topics again when it is started."""
+
 
 class BrokerRecord(Struct, frozen=True, kw_only=True):
     """A living broker: where it is reached. Bound to its lease, so it goes when the broker does."""

@@ -40,12 +40,19 @@ class Marked(Struct, frozen=True):
     revision: int
 
 
+class Stated(Struct, frozen=True):
+    """A broker's state, and the revision that a change of it must expect."""
+
+    state: BrokerState
+    revision: int
+
+
 class ClusterView:
     """Answers from memory; follows every change it is told of, in order."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.brokers: dict[BrokerId, BrokerRecord] = {}
-        self.states: dict[BrokerId, BrokerState] = {}
+        self.states: dict[BrokerId, Stated] = {}
         self.owners: dict[str, Owner] = {}
         self.markers: dict[str, Marked] = {}
         self.handovers: dict[str, int] = {}
@@ -63,7 +70,8 @@ class ClusterView:
 
     def state(self, broker: BrokerId) -> BrokerState:
         """Return whether a broker takes topics."""
-        return self.states.get(broker, ACTIVE)
+        stated = self.states.get(broker)
+        return stated.state if stated is not None else ACTIVE
 
     def active(self) -> list[BrokerId]:
         """Return the living brokers that take topics, in the order of their numbers."""
@@ -106,7 +114,10 @@ class ClusterView:
         number, _, rest = key.removeprefix(keys.BROKERS).partition("/")
         broker = BrokerId(int(number))
         if rest == "state":
-            _keep(self.states, broker, value, BrokerState)
+            self.states.pop(broker, None)
+            if value is not None:
+                state = msgspec.json.decode(value, type=BrokerState)
+                self.states[broker] = Stated(state, revision)
             return
         topic = f"/{rest}"
         if value is not None:

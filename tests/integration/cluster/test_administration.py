@@ -92,6 +92,39 @@ async def test_a_broker_is_drained_and_activated(cluster: BrokerCluster) -> None
     await cluster.until(lambda: cluster.owner(f"{TOPIC}-last") is first)
 
 
+async def test_a_broker_that_the_leader_sees_leaving_takes_topics_when_it_is_back(
+    cluster: BrokerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has nothing to hand over: for a moment it is there, draining and empty."""
+    leading = await cluster.leading()
+    leaving = other_than(cluster, leading)
+    broker, directory, leader = leaving.id, leading.clustering.directory, leading.clustering.leader
+    assert leader is not None
+    look = leader._look
+
+    async def until_seen(_: float) -> None:
+        await cluster.until(lambda: directory.view.state(broker).mode != "active")
+        await look()
+
+    monkeypatch.setattr(leaving.clustering, "_wait_until_relieved", until_seen)
+    await leaving.stop()
+    await leaving.start()
+    await cluster.until(lambda: broker in directory.view.active())
+
+
+async def test_a_broker_that_was_drained_stays_so_when_it_is_stopped_and_started(
+    cluster: BrokerCluster,
+) -> None:
+    first, second = cluster.brokers[:2]
+    request = admin.UnloadBrokerRequest(broker_id=str(first.id), max_parallel=2)
+    await cluster.client(second).call(services.UNLOAD_BROKER, request)
+    await first.stop()
+    await first.start()
+    view = second.clustering.directory
+    await cluster.until(lambda: first.id in view.view.brokers)
+    assert view.view.state(first.id).mode == "drained"
+
+
 async def test_what_concerns_a_topic_is_asked_of_its_owner(cluster: BrokerCluster) -> None:
     await cluster.client(cluster.brokers[0]).create_partitioned(TOPIC, 3)
     for broker in cluster.brokers:

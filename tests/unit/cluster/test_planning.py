@@ -11,6 +11,7 @@ from pydanube.cluster.planning import (
     plan,
 )
 from pydanube.cluster.records import (
+    SHUTDOWN,
     Assignment,
     BrokerRecord,
     BrokerState,
@@ -49,9 +50,11 @@ class Cluster:
         marker = Marker(**{"reason": "unload", "from_broker": A, **fields})  # type: ignore[arg-type]
         return self.put(keys.unassigned_topic(TOPIC), encode(marker), revision)
 
-    def in_state(self, broker: BrokerId, mode: str) -> "Cluster":
-        state = BrokerState(mode=mode)  # type: ignore[arg-type]
-        return self.put(keys.broker_state(broker), encode(state))
+    def in_state(
+        self, broker: BrokerId, mode: str, reason: str = "", revision: int = 5
+    ) -> "Cluster":
+        state = BrokerState(mode=mode, reason=reason)  # type: ignore[arg-type]
+        return self.put(keys.broker_state(broker), encode(state), revision)
 
     def copied(self, epoch: int, *members: BrokerId) -> "Cluster":
         replicas = ReplicaSet(epoch=epoch, members=members)
@@ -169,15 +172,16 @@ def test_a_draining_broker_is_asked_for_some_topics_at_a_time() -> None:
     assert {step.reason for step in found.steps} == {"drain"}
 
 
-def test_a_broker_that_is_empty_is_drained() -> None:
-    (step,) = plan(
-        Cluster(A, B).in_state(A, "draining").view,
-        [],
-        lambda _, them: them[0],
-        0,
-        moves_reliable=True,
-    ).steps
+def test_a_broker_that_is_empty_is_drained_unless_its_state_has_changed() -> None:
+    cluster = Cluster(A, B).in_state(A, "draining", revision=8)
+    (step,) = plan(cluster.view, [], lambda _, them: them[0], 0, moves_reliable=True).steps
     assert step.reason == "drain_complete"
+    assert step.conditions == (Expect(keys.broker_state(A), 8),)
+
+
+def test_a_broker_that_is_empty_because_it_leaves_is_not_called_drained() -> None:
+    cluster = Cluster(A, B).in_state(A, "draining", SHUTDOWN)
+    assert decide(cluster.owned(B, 4)).steps == []
 
 
 def test_a_draining_broker_keeps_its_topics_while_there_is_no_other() -> None:
