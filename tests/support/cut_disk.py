@@ -5,20 +5,23 @@ their own journal had not written yet.
 """
 
 import fcntl
+import signal
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from typing_extensions import override
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import STOP_SECONDS_MAX, BrokerProcess
 
 _SHUTDOWN = 0x8004587D
 _WITHOUT_FLUSHING = 2
 _IMAGE_BYTES = 1 << 30
+_STOPPED = ("T", "D", "Z", "X")
 
 
 class CutDisk:
@@ -56,11 +59,33 @@ class CutBroker(BrokerProcess):
 
     @override
     def kill(self) -> int:
+        # A machine without power answers nobody. This one would: a sync that is under way when the
+        # file system goes down may return as if it had succeeded, though nothing is stored.
+        self._stop()
         self._disk.cut_power()
         code = super().kill()
         self._disk.unmount()
         self._disk.mount()
         return code
+
+    def _stop(self) -> None:
+        """Let no thread come back from where it is."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while not _is_stopped(self.process.pid):
+            assert time.monotonic() < deadline, f"process {self.process.pid} goes on"
+            time.sleep(0.0005)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Tell whether every thread has stopped, or waits for the disk and will stop behind that."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # It has ended meanwhile.
+            # Behind the name, which may hold anything.
+            if stat.read_text().rpartition(")")[2].split()[0] not in _STOPPED:
+                return False
+    return True
 
 
 @contextmanager
