@@ -28,14 +28,15 @@ def none_for_empty(column: pa.MapArray) -> pa.MapArray:
     """Return the column with null wherever it had an empty map."""
     if column.null_count == len(column):
         return column
-    offsets = column.offsets
-    if offsets[0].equals(offsets[-1]):
+    given = _has_some(column)
+    if column.null_count:
+        given = pc.and_(given, pc.is_valid(column))
+    if not given.true_count:
         return pa.nulls(len(column), column.type)
-    given = pc.and_(_has_some(column), pc.is_valid(column))
-    if pc.sum(given).as_py() == len(column) - column.null_count:
+    if given.true_count == len(column) - column.null_count:
         return column
     # Arrow takes a mask for offsets of their own only, not for a part of others.
-    own = pc.add(offsets, 0)
+    own = pc.add(column.offsets, 0)
     return pa.MapArray.from_arrays(
         own, column.keys, column.items, column.type, mask=pc.invert(given)
     )

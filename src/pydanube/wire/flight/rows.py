@@ -24,6 +24,8 @@ _REQUIRED = tuple(number for number, field in enumerate(SCHEMA) if not field.nul
 _TIME_BYTES = 8
 _FIXED_BYTES, _ATTRIBUTE_BYTES = 128, 16
 """What the per-message API adds to a row, and to each of its attributes."""
+_FEW_BYTES = 1024
+"""Below, to ask Arrow for the longest text takes more time than it can save."""
 
 
 def check_rows(rows: pa.RecordBatch) -> None:
@@ -37,12 +39,10 @@ def check_rows(rows: pa.RecordBatch) -> None:
                 "needs a value there"
             )
     _check_times(rows.column(_TIME))
-    keys, attributes = rows.column(_KEY), rows.column(_ATTRS)
-    if keys.null_count < len(keys):
-        _check_keys(keys)
-    if attributes.null_count < len(attributes):
-        _check_attributes(attributes)
-    _check_weight(rows.column(_NAME), keys, attributes)
+    names, keys, attributes = rows.column(_NAME), rows.column(_KEY), rows.column(_ATTRS)
+    heaviest = _FIXED_BYTES + _longest(names) + _check_keys(keys) + _check_attributes(attributes)
+    if heaviest > BYTES_BESIDE_PAYLOAD_MAX:
+        _check_weight(names, keys, attributes)
 
 
 def _check_times(times: pa.Array) -> None:
@@ -57,28 +57,33 @@ def _check_times(times: pa.Array) -> None:
         )
 
 
-def _check_keys(keys: pa.Array) -> None:
+def _check_keys(keys: pa.Array) -> int:
+    """Refuse a key with too many characters; return the bytes of the longest, or more."""
     # No character takes less than a byte, and to count bytes none has to be looked at.
-    if _total_bytes(keys) <= ROUTING_KEY_CHARACTERS_MAX or (
-        _longest(keys) <= ROUTING_KEY_CHARACTERS_MAX
-    ):
-        return
+    most_bytes = _longest(keys)
+    if most_bytes <= ROUTING_KEY_CHARACTERS_MAX:
+        return most_bytes
     lengths = pc.utf8_length(keys)
-    longest: int = pc.max(lengths).as_py()
+    longest = _largest(lengths)
     if longest > ROUTING_KEY_CHARACTERS_MAX:
         raise InvalidRequest(
             f"the routing_key of row {_first_row(pc.equal(lengths, longest))} has {longest} "
             f"characters; at most {ROUTING_KEY_CHARACTERS_MAX} are allowed"
         )
+    return most_bytes
 
 
-def _check_attributes(attributes: pa.Array) -> None:
+def _check_attributes(attributes: pa.Array) -> int:
+    """Refuse attributes that no message can have; return what a row's would weigh at most.
+
+    That is if the row with the most of them had the longest of all.
+    """
+    if attributes.null_count == len(attributes):
+        return 0
     # Keys that are null have not passed validation.
     if attributes.items.null_count:
         row = _row_of_entry(attributes, pc.is_null(attributes.items))
         raise InvalidRequest(f"the attributes of row {row} hold nulls; leave such attributes out")
-    if len(attributes.keys) <= ATTRIBUTES_MAX:
-        return
     counts = _differences(attributes.offsets)
     most = _largest(counts)
     if most > ATTRIBUTES_MAX:
@@ -86,20 +91,14 @@ def _check_attributes(attributes: pa.Array) -> None:
             f"the message in row {_first_row(pc.equal(counts, most))} has {most} attributes; "
             f"at most {ATTRIBUTES_MAX} are allowed"
         )
+    return most * (_longest(attributes.keys) + _longest(attributes.items) + _ATTRIBUTE_BYTES)
 
 
 def _check_weight(names: pa.Array, keys: pa.Array, attributes: pa.Array) -> None:
-    """Bound what a row weighs beside its payload."""
-    entries = len(attributes.keys)
-    total = _total_bytes(names) + _total_bytes(keys) + entries * _ATTRIBUTE_BYTES
-    total += _total_bytes(attributes.keys) + _total_bytes(attributes.items) + _FIXED_BYTES
-    if total <= BYTES_BESIDE_PAYLOAD_MAX or (
-        _heaviest_possible(names, keys, attributes) <= BYTES_BESIDE_PAYLOAD_MAX
-    ):
-        return
+    """Refuse a row that is too heavy beside its payload, one by one."""
     weights = pc.add(pc.binary_length(names), pc.fill_null(pc.binary_length(keys), 0))
     weights = pc.add(pc.cast(weights, pa.int64()), _FIXED_BYTES)
-    if entries:
+    if attributes.null_count < len(attributes):
         weights = pc.add(weights, _attribute_weights(attributes))
     heaviest = _largest(weights)
     if heaviest > BYTES_BESIDE_PAYLOAD_MAX:
@@ -107,13 +106,6 @@ def _check_weight(names: pa.Array, keys: pa.Array, attributes: pa.Array) -> None
             f"the message in row {_first_row(pc.equal(weights, heaviest))} has about {heaviest} "
             f"bytes beside its payload; at most {BYTES_BESIDE_PAYLOAD_MAX} are allowed"
         )
-
-
-def _heaviest_possible(names: pa.Array, keys: pa.Array, attributes: pa.Array) -> int:
-    """Return what a row would weigh that has the longest of everything; few calls tell it."""
-    entry = _longest(attributes.keys) + _longest(attributes.items) + _ATTRIBUTE_BYTES
-    most = _largest(_differences(attributes.offsets))
-    return _FIXED_BYTES + _longest(names) + _longest(keys) + most * entry
 
 
 def _attribute_weights(attributes: pa.Array) -> pa.Array:
@@ -146,16 +138,13 @@ def _differences(offsets: pa.Array) -> pa.Array:
 
 
 def _longest(column: pa.Array) -> int:
-    """Return the bytes of a column's longest text."""
+    """Return the bytes of a column's longest text, or more where all of them have few."""
+    data = column.buffers()[2]
+    if data is None or data.size <= _FEW_BYTES:
+        return data.size if data is not None else 0
     return _largest(pc.binary_length(column))
 
 
 def _largest(numbers: pa.Array) -> int:
     found: int | None = pc.max(numbers).as_py()
     return found or 0  # None: there are none, or nulls alone.
-
-
-def _total_bytes(column: pa.Array) -> int:
-    """Return at least the bytes of a column of text; cheap, since no row is looked at."""
-    data = column.buffers()[2]
-    return data.size if data is not None else 0
