@@ -396,6 +396,17 @@ class TestWhatEveryRowMustKeep:
         names = pa.array(["a", "n" * 33_000, "b"])
         assert "bytes beside its payload" in refused(table(payload=payload, producer_name=names))
 
+    def test_a_key_weighs_as_well_as_the_attributes(self):
+        kind = pa.map_(pa.utf8(), pa.utf8())
+        attributes = pa.array([[("a", "x" * 29_000)], None], kind)
+
+        def keyed(*keys):
+            payload = pa.array([b""] * 2)
+            return table(payload=payload, attributes=attributes, routing_key=pa.array(keys))
+
+        assert take_table(keyed("k", "😀" * 1024)).count == 2
+        assert "the message in row 0 has about 33" in refused(keyed("😀" * 1024, "k"))
+
     def test_a_slice_is_judged_by_its_own_rows(self):
         kind = pa.map_(pa.utf8(), pa.utf8())
         heavy = [("a", "x" * 40_000)]
