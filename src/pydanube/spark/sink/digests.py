@@ -18,7 +18,7 @@ def _add(state: "xxhash.xxh3_64", column: pa.Array) -> None:
     if pa.types.is_map(column.type):
         offsets = column.offsets
         _add(state, pc.subtract(offsets[1:], offsets[:-1]))
-        _add(state, column.is_valid().cast(pa.uint8()))
+        state.update(_validity(column))
         for part in entries_of(column):
             _add(state, part)
     elif pa.types.is_binary(column.type) or pa.types.is_string(column.type):
@@ -27,7 +27,7 @@ def _add(state: "xxhash.xxh3_64", column: pa.Array) -> None:
         state.update(values_in_a_row(column.drop_null() if column.null_count else column))
     else:
         if column.null_count:
-            _add(state, column.is_valid().cast(pa.uint8()))
+            state.update(_validity(column))
             column = column.drop_null()
         plain = pa.concat_arrays([column]) if column.offset else column
         width = plain.type.bit_width // 8
@@ -36,6 +36,16 @@ def _add(state: "xxhash.xxh3_64", column: pa.Array) -> None:
             state.update(
                 memoryview(buffer)[plain.offset * width : (plain.offset + len(plain)) * width]
             )
+
+
+def _validity(column: pa.Array) -> bytes:
+    """Return a byte for each value: 1, or 0 for a null."""
+    if not column.null_count:
+        return b"\x01" * len(column)
+    if column.null_count == len(column):
+        return bytes(len(column))
+    flags: bytes = column.is_valid().cast(pa.uint8()).buffers()[1].to_pybytes()
+    return flags[: len(column)]
 
 
 def entries_of(column: pa.MapArray) -> tuple[pa.Array, pa.Array]:

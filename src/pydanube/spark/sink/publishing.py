@@ -197,7 +197,7 @@ def completed(rows: pa.RecordBatch, producer: str, now_ms: int) -> pa.RecordBatc
     columns = []
     for name in SCHEMA.names:
         column, stand_in = given.get(name), stand_ins.get(name)
-        if column is None:
+        if column is None or column.null_count == rows.num_rows:
             columns.append(_filled(name, stand_in, rows.num_rows))
             continue
         column = convert_column(name, column)

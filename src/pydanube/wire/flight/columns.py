@@ -98,7 +98,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _cast_to(target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     def convert(column: pa.Array) -> pa.Array:
-        return _without_dictionary(column).cast(target)
+        # Arrow would return the very column, and take its time to find out.
+        return column if column.type == target else _without_dictionary(column).cast(target)
 
     return convert
 
@@ -122,6 +123,7 @@ def _time(column: pa.Array) -> pa.Array:
     if types.is_timestamp(kind):
         # Finer units lose what milliseconds cannot hold; coarser ones may not overflow.
         column = column.cast(pa.timestamp("ms", kind.tz), safe=kind.unit not in ("us", "ns"))
+        return column.view(pa.int64())
     return column.cast(pa.int64())
 
 
