@@ -42,6 +42,7 @@ from benchmarks.spark.topics import (
     payload_batches,
     segment_files,
 )
+from benchmarks.spark.variants import Places
 from pydanube.testing.broker import Broker
 from tests.support.spark_topics import Topics
 
@@ -136,18 +137,9 @@ def main() -> None:
         for _ in range(given.sessions):
             with Broker(settings=NEVER_SEALING) as fresh, processes.Pool(1) as pool:
                 fill(fresh.url, TOPIC, batches, given.rows)
+                places = Places(sealed.url, fresh.url, files, keyed_files, bare_port, given.rows)
                 wanted = Wanted(
-                    given.only,
-                    given.diagnose,
-                    given.cores,
-                    given.rounds,
-                    given.rows,
-                    sealed.url,
-                    fresh.url,
-                    files,
-                    keyed_files,
-                    bare_port,
-                    os.getpid(),
+                    given.only, given.diagnose, given.cores, given.rounds, places, os.getpid()
                 )
                 sessions.append(pool.apply(run_session, (wanted,)))
         report(sessions)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.cores import Cores, keep_on
 from benchmarks.spark.bare import BareSource
-from benchmarks.spark.variants import Bench, Variant
+from benchmarks.spark.variants import Bench, Places, Variant
 from pydanube.spark import session
 
 ROW_BYTES_MAX = "4k"
@@ -27,13 +27,9 @@ class Wanted(NamedTuple):
     diagnose: bool
     cores: str
     rounds: int
-    rows: int
-    sealed: str
-    fresh: str
-    files: list[str]
-    keyed_files: list[str]
-    bare_port: int
+    places: Places
     brokers: int
+    """The process that they run in."""
 
 
 def measure(variants: Mapping[str, Variant], rounds: int) -> Seconds:
@@ -61,15 +57,7 @@ def run_session(wanted: Wanted) -> Seconds:
     spark = session("bench", "local[2,4]", row_bytes_max=ROW_BYTES_MAX, **quiet)
     spark.dataSource.register(BareSource)
     divide(spark, Cores.chosen(wanted.cores), wanted.brokers)
-    bench = Bench(
-        spark,
-        wanted.sealed,
-        wanted.fresh,
-        wanted.files,
-        wanted.keyed_files,
-        wanted.bare_port,
-        wanted.rows,
-    )
+    bench = Bench(spark, wanted.places)
     parts = {"scans": bench.scans, "sink": bench.sink, "streams": bench.streams}
     variants: dict[str, Variant] = {}
     for name, part in parts.items():

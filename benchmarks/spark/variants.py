@@ -4,7 +4,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.spark.topics import TARGET, TOPIC
 from pydanube.spark import history
@@ -22,44 +22,43 @@ def noop(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-class Bench:
-    """The variants, over a topic that is sealed at `sealed` and all tail at `fresh`.
+class Places(NamedTuple):
+    """Where the variants find what they read and write.
 
-    `files` are the segments of that topic, `keyed_files` those of the one with keys.
+    A topic is sealed at `sealed` and all tail at `fresh`; `files` are its segments, `keyed_files`
+    those of the one with keys, and `rows` how many messages each has.
     """
 
-    def __init__(
-        self,
-        spark: Any,
-        sealed: str,
-        fresh: str,
-        files: list[str],
-        keyed_files: list[str],
-        bare_port: int,
-        rows: int,
-    ) -> None:
+    sealed: str
+    fresh: str
+    files: list[str]
+    keyed_files: list[str]
+    bare_port: int
+    rows: int
+
+
+class Bench:
+    """The variants, in one session."""
+
+    def __init__(self, spark: Any, places: Places) -> None:
         self._spark = spark
-        self._sealed = sealed
-        self._fresh = fresh
-        self._files = files
-        self._rows_read = spark.read.parquet(*files)
+        self._places = places
+        self._rows_read = spark.read.parquet(*places.files)
         self._payloads = self._rows_read.select("payload")
-        self._messages = spark.read.parquet(*keyed_files).select(*MESSAGE_COLUMNS)
-        self._bare_port = bare_port
-        self._rows = rows
+        self._messages = spark.read.parquet(*places.keyed_files).select(*MESSAGE_COLUMNS)
 
     def scans(self) -> dict[str, Variant]:
-        spark, sealed = self._spark, self._sealed
-        start, end = self._rows // 2, self._rows // 2 + self._rows // 100
+        spark, (sealed, fresh, files, _, _, rows) = self._spark, self._places
+        start, end = rows // 2, rows // 2 + rows // 100
         bounds = {
             "startingOffsets": f'{{"{TOPIC}": {start}}}',
             "endingOffsets": f'{{"{TOPIC}": {end}}}',
         }
         two = ["offset", "publish_time"]
         return {
-            "native": lambda: noop(spark.read.parquet(*self._files)),
+            "native": lambda: noop(spark.read.parquet(*files)),
             "history": lambda: noop(history(spark, TOPIC, url=sealed)),
-            "tail": lambda: noop(self._source(self._fresh, segmentAccess="broker")),
+            "tail": lambda: noop(self._source(fresh, segmentAccess="broker")),
             "source": lambda: noop(self._source(sealed)),
             "range": lambda: noop(self._source(sealed, **bounds)),
             "history range": lambda: noop(history(spark, TOPIC, start, end, url=sealed)),
@@ -85,17 +84,19 @@ class Bench:
         rows, payloads, messages = self._rows_read, self._payloads, self._messages
 
         def write_bare() -> None:
-            payloads.write.format("bare").option("port", self._bare_port).mode("append").save()
+            payloads.write.format("bare").option("port", self._places.bare_port).mode(
+                "append"
+            ).save()
 
         def discard(frame: Any) -> None:
             frame.write.format("bare").mode("append").save()
 
         def write_sealing() -> float:
             started = time.perf_counter()
-            self._write(payloads, self._sealed)
+            self._write(payloads, self._places.sealed)
             spent = time.perf_counter() - started
             # What the broker has left to do is not to slow the next variant.
-            topics = Topics(self._sealed)
+            topics = Topics(self._places.sealed)
             topics.wait_sealed(TARGET)
             topics.close()
             return spent
@@ -111,7 +112,7 @@ class Bench:
         }
 
     def _write(self, frame: Any, url: str | None = None) -> None:
-        options = {"url": url or self._fresh, "topic": TARGET}
+        options = {"url": url or self._places.fresh, "topic": TARGET}
         frame.write.format("danube").options(**options).mode("append").save()
 
     def _measured(self, work: Callable[[Any], None], frame: Any) -> None:
@@ -123,7 +124,7 @@ class Bench:
 
     def streams(self) -> dict[str, Variant]:
         def danube() -> float:
-            options = {"url": self._sealed, "topic": f"{TOPIC}-live", "pollMs": "20"}
+            options = {"url": self._places.sealed, "topic": f"{TOPIC}-live", "pollMs": "20"}
             return self._trigger_seconds(
                 self._spark.readStream.format("danube").options(**options).load()
             )
@@ -141,7 +142,7 @@ class Bench:
 
     def _trigger_seconds(self, frame: Any) -> float:
         """Run a query while a hundred messages are published every now and then."""
-        topics = Topics(self._sealed)
+        topics = Topics(self._places.sealed)
         checkpoint = tempfile.mkdtemp()
         query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         deadline = time.monotonic() + 120

@@ -95,7 +95,7 @@ def _check_attributes(attributes: pa.Array) -> int:
 
 
 def _check_weight(names: pa.Array, keys: pa.Array, attributes: pa.Array) -> None:
-    """Refuse a row that is too heavy beside its payload, one by one."""
+    """Refuse a row that is too heavy beside its payload."""
     weights = pc.add(pc.binary_length(names), pc.fill_null(pc.binary_length(keys), 0))
     weights = pc.add(pc.cast(weights, pa.int64()), _FIXED_BYTES)
     if attributes.null_count < len(attributes):
@@ -140,9 +140,8 @@ def _differences(offsets: pa.Array) -> pa.Array:
 def _longest(column: pa.Array) -> int:
     """Return the bytes of a column's longest text, or more where all of them have few."""
     data = column.buffers()[2]
-    if data is None or data.size <= _FEW_BYTES:
-        return data.size if data is not None else 0
-    return _largest(pc.binary_length(column))
+    total: int = data.size if data is not None else 0
+    return total if total <= _FEW_BYTES else _largest(pc.binary_length(column))
 
 
 def _largest(numbers: pa.Array) -> int:
