@@ -8,8 +8,8 @@ does, and what one leaves behind, hits all of them. How fast a plan is also depe
 made of it in that session: several sessions, each with a Java of its own, follow each other, and
 the median of all their rounds counts. Everything goes into Spark's noop sink unless said otherwise.
 One broker seals its topics at once, the other, a new one for each session, keeps them as a tail.
-What is written into a topic are payloads alone, all columns of a topic, and messages of a topic of
-their own that have a key and two attributes each.
+What is written into a topic are payloads alone, of which the target is asked, and two wide frames:
+all columns of a topic, and messages of a topic of their own that have a key and two attributes each.
 
 The session is promised that rows have no more than 4 KiB (`row_bytes_max`), so that Spark need not
 measure them on their way to Python; the same without that promise takes its turns, too.
@@ -69,9 +69,9 @@ def report(sessions: list[Seconds]) -> None:
             "all columns of a topic into a topic, to the same plan into noop",
             "rows",
             "rows into topic",
-            "≥ 0.4",
+            "aim 0.4",
         ),
-        ("all columns, measured by Spark", "rows", "rows measured", "≥ 0.4"),
+        ("all columns, measured by Spark", "rows", "rows measured", "aim 0.4"),
         ("all columns discarded in Spark's workers", "rows", "rows discarded", ""),
         ("all columns discarded, measured by Spark", "rows", "rows discarded, measured", ""),
         ("payloads into a topic, to the same plan into noop", "payloads", "topic", "≥ 0.4"),
@@ -83,9 +83,9 @@ def report(sessions: list[Seconds]) -> None:
             "messages with a key and two attributes each, to the same plan into noop",
             "messages",
             "messages into topic",
-            "≥ 0.4",
+            "aim 0.4",
         ),
-        ("messages, measured by Spark", "messages", "messages measured", "≥ 0.4"),
+        ("messages, measured by Spark", "messages", "messages measured", "aim 0.4"),
         ("messages discarded in Spark's workers", "messages", "messages discarded", ""),
         ("messages discarded, measured by Spark", "messages", "messages discarded, measured", ""),
         ("trigger time of danube to rate-micro-batch", "danube stream", "rate stream", "≤ 1.5"),
