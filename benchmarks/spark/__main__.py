@@ -9,7 +9,8 @@ made of it in that session: several sessions, each with a Java of its own, follo
 the median of all their rounds counts. Everything goes into Spark's noop sink unless said otherwise.
 One broker seals its topics at once, the other, a new one for each session, keeps them as a tail.
 What is written into a topic are payloads alone, of which the target is asked, and two wide frames:
-all columns of a topic, and messages of a topic of their own that have a key and two attributes each.
+all columns of a topic, and messages of a topic of their own that have a key and two attributes
+each.
 
 The session is promised that rows have no more than 4 KiB (`row_bytes_max`), so that Spark need not
 measure them on their way to Python; the same without that promise takes its turns, too.
