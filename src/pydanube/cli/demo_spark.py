@@ -37,6 +37,7 @@ def demonstrate(directory: str, say: Callable[[str], None]) -> SparkAccount:
     from pydanube.pipelines.documents import read_definition
     from pydanube.pipelines.reports import line_of
     from pydanube.pipelines.runner import PipelineRun, check_outcome, start_spark
+    from pydanube.spark.ending import stop_session
 
     clock = SystemClock()
     started = clock.monotonic_seconds()
@@ -55,7 +56,7 @@ def demonstrate(directory: str, say: Callable[[str], None]) -> SparkAccount:
                 for each in statuses:
                     say(line_of(each))
         finally:
-            spark.stop()
+            stop_session(spark)
         rows = DeltaTable(f"{directory}/totals").to_pyarrow_table().to_pylist()
         closed = _count(url, "/default/orders-per-minute")
         dead = _count(url, "/default/orders-dlq") // 2  # Both flows reject the same orders.

@@ -62,6 +62,7 @@ def _broker(url: str) -> "Finding":
 
 def _session(master: str) -> "list[Finding]":
     from pydanube.errors import DanubeError
+    from pydanube.spark.ending import stop_session
     from pydanube.spark.health import Finding, examine_session, examine_workers
     from pydanube.spark.sessions import quiet_settings, session
 
@@ -73,4 +74,4 @@ def _session(master: str) -> "list[Finding]":
         settings = examine_session(lambda name: running.conf.get(name, None))
         return [*examine_workers(running), *settings]
     finally:
-        running.stop()
+        stop_session(running)

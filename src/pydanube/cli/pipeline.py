@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,11 +59,8 @@ def plan(definition: "PipelineDefinition", output: str) -> None:
     """Check everything that a run of FILE needs, without running it."""
     from pydanube.pipelines.planning import plan_pipeline
 
-    spark = _start_spark(definition)
-    try:
+    with _started_spark(definition) as spark:
         found = plan_pipeline(definition, spark)
-    finally:
-        spark.stop()
     if output == "json":
         from pydanube.cli.output import show
 
@@ -94,8 +91,7 @@ def run(
     from pydanube.pipelines.runner import PipelineRun, check_outcome
     from pydanube.runtime.process import StopFlag
 
-    spark = _start_spark(definition)
-    try:
+    with _started_spark(definition) as spark:
         running = PipelineRun(
             definition,
             spark,
@@ -107,8 +103,6 @@ def run(
         page = nullcontext() if port is None else MetricsPage(port, running.statuses)
         with StopFlag() as stop, page:
             statuses = running.run(stop, _Lines(output).show)
-    finally:
-        spark.stop()
     _Lines(output).end(statuses)
     check_outcome(statuses)
 
@@ -211,8 +205,7 @@ def replay(
     from pydanube.cli.output import show
     from pydanube.pipelines.replaying import replay as send
 
-    spark = _start_spark(definition)
-    try:
+    with _started_spark(definition) as spark:
         done = send(
             definition,
             spark,
@@ -224,8 +217,6 @@ def replay(
             dead_letters=dead_letters,
             dry_run=dry_run,
         )
-    finally:
-        spark.stop()
     show(done, output)
 
 
@@ -294,11 +285,17 @@ class _Lines:
                 click.echo(line_of(each))
 
 
-def _start_spark(definition: "PipelineDefinition") -> "SparkSession":
+@contextmanager
+def _started_spark(definition: "PipelineDefinition") -> "Iterator[SparkSession]":
     from pydanube.pipelines.runner import look_for_brokers, start_spark
+    from pydanube.spark.ending import stop_session
 
     look_for_brokers(definition)
-    return start_spark(definition.pipeline, definition.spark)
+    spark = start_spark(definition.pipeline, definition.spark)
+    try:
+        yield spark
+    finally:
+        stop_session(spark)
 
 
 def _read(file: str, parameters: Sequence[str]) -> "PipelineDefinition":

@@ -215,6 +215,7 @@ def compact(
 
 @contextmanager
 def _session(name: str, master: str, conf: tuple[str, ...]) -> "Iterator[SparkSession]":
+    from pydanube.spark.ending import stop_session
     from pydanube.spark.sessions import quiet_settings, session
 
     given = {**quiet_settings(master), **dict(_pair(each) for each in conf)}
@@ -222,7 +223,7 @@ def _session(name: str, master: str, conf: tuple[str, ...]) -> "Iterator[SparkSe
     try:
         yield spark
     finally:
-        spark.stop()
+        stop_session(spark)
 
 
 def _tell(state: "Replayed") -> None:

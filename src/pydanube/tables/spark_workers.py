@@ -63,9 +63,11 @@ class SparkWorkers:
 
     def stop(self) -> None:
         """End the session, if it was started here."""
+        from pydanube.spark.ending import stop_session
+
         spark, self._spark = self._spark, None
         if spark is not None and self._own:
-            spark.stop()
+            stop_session(spark)
 
     def _session(self) -> "SparkSession":
         if self._spark is None:
