@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.machine import describe_machine
 from pydanube.spark import session
+from pydanube.spark.ending import stop_session
 from pydanube.testing.broker import Broker
 from tests.support.spark_topics import Topics
 
@@ -117,7 +118,7 @@ def main() -> None:
             ages["danube"].append(danube(spark, broker.url, topics, wanted.messages))
             ages["socket"].append(plain_socket(spark, wanted.messages))
         topics.close()
-    spark.stop()
+    stop_session(spark)
     print(describe_machine())
     found = {name: statistics.median(each) for name, each in ages.items()}
     for name, each in ages.items():

@@ -11,6 +11,7 @@ from benchmarks.cores import Cores, keep_on
 from benchmarks.spark.bare import BareSource
 from benchmarks.spark.variants import Bench, Places, Variant
 from pydanube.spark import session
+from pydanube.spark.ending import stop_session
 
 ROW_BYTES_MAX = "4k"
 WARM_UP_ROUNDS = 5
@@ -66,7 +67,7 @@ def run_session(wanted: Wanted) -> Seconds:
     if wanted.diagnose:
         variants |= bench.diagnosis()
     seconds = measure(variants, wanted.rounds)
-    spark.stop()
+    stop_session(spark)
     return seconds
 
 

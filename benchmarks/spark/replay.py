@@ -29,6 +29,7 @@ import pyarrow.flight as flight
 from benchmarks.machine import describe_machine
 from benchmarks.memory import BATCH_ROWS, MIB, PAYLOAD, payload_batches
 from pydanube.spark import replay, session
+from pydanube.spark.ending import stop_session
 from pydanube.spark.replaying import Replayed
 from pydanube.testing.broker import Broker
 from tests.support.spark_topics import Topics
@@ -185,7 +186,7 @@ def run(directory: Path, commit_rows: int) -> None:
         topics.close()
         measure(spark, broker, directory / "table", commit_rows)
         check(spark, directory / "table", rows)
-    spark.stop()
+    stop_session(spark)
 
 
 def main() -> None:

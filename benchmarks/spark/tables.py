@@ -31,6 +31,7 @@ from benchmarks.memory import BATCH_ROWS, MIB, PAYLOAD, payload_batches
 from benchmarks.spark.replay import own_broker
 from pydanube.bench.servers import free_ports
 from pydanube.spark import session, table
+from pydanube.spark.ending import stop_session
 from pydanube.tables.catalogs import CatalogSetting, read_catalogs
 from pydanube.tables.opening import open_tables_of
 from pydanube.tables.settings import TableSetting
@@ -270,7 +271,7 @@ def main() -> None:
                 live(root, spark)
             if wanted.only != "live":
                 idle(spark)
-            spark.stop()
+            stop_session(spark)
 
 
 if __name__ == "__main__":
