@@ -23,6 +23,11 @@ from pydanube.errors import (
 INTERRUPTED = 130
 """What shells expect of a program that SIGINT ended."""
 
+OF_EXTRA_SPARK = frozenset(
+    ("deltalake", "grpc_status", "pandas", "pyiceberg", "pyspark", "sqlalchemy", "zstandard")
+)
+"""Packages that commands import and only `pydanube[spark]` installs."""
+
 
 class Failure(NamedTuple):
     """How one kind of error leaves the process, and what its reader can do about it."""
@@ -78,6 +83,13 @@ def errors_become_exit_codes() -> Iterator[None]:
         click.echo(f"error[{error.code}]: {error}", err=True)
         click.echo(f"next: {failure.next_step}", err=True)
         raise click.exceptions.Exit(failure.exit_code) from error
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in OF_EXTRA_SPARK:
+            raise
+        click.echo(f"error[not_supported]: the package {package} is not installed", err=True)
+        click.echo("next: pip install 'pydanube[spark]'", err=True)
+        raise click.exceptions.Exit(FAILURES[NotSupported].exit_code) from error
     except BrokenPipeError:
         raise  # Whoever read our output has had enough; click ends quietly.
     except OSError as error:

@@ -98,16 +98,10 @@ def open_surroundings(
     spark: "SparkUse" = "auto",
     master: str | None = None,
 ) -> "Iterator[Surroundings]":
-    """Give commands what they need; NotSupported: packages are not installed."""
-    from pydanube.errors import NotSupported
+    """Give commands what they need."""
+    from pydanube.tables.opening import crew_by, surroundings_of
+    from pydanube.tables.spark_workers import DEFAULT_MASTER
 
-    try:
-        from pydanube.tables.opening import crew_by, surroundings_of
-        from pydanube.tables.spark_workers import DEFAULT_MASTER
-    except ImportError as error:
-        raise NotSupported(
-            f"tables need packages that are not installed ({error}): pip install 'pydanube[spark]'"
-        ) from error
     with (
         crew_by(spark, master or DEFAULT_MASTER) as crew,
         surroundings_of(url, catalogs, crew) as given,

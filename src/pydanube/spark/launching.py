@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydanube.errors import InvalidRequest, NotSupported
+from pydanube.errors import InvalidRequest
 from pydanube.spark.connect import is_connect_url
 from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS, environment_for, home_for
 
@@ -31,10 +31,8 @@ def launch(
     arguments: Sequence[str] = (),
 ) -> Launch:
     """Return how one of Spark's programs is started; `conf` (name=value) wins over our settings."""
-    try:
-        import pyspark
-    except ImportError as error:
-        raise NotSupported("PySpark is not installed: pip install 'pydanube[spark]'") from error
+    import pyspark
+
     given = dict(_setting(each) for each in conf)
     package = Path(pyspark.__file__).parent
     if is_connect_url(master):
