@@ -375,6 +375,23 @@ def _selection(given: "_Given") -> Selection:
     return Selection(names=tuple(dict.fromkeys(topics)))
 
 
+_MADE_BY_SPARK = {
+    "path": "; load(), save() and start() take no name: say .option('topic', ...)",
+    **dict.fromkeys(
+        ("owner", "provider"),
+        "; CREATE TABLE would lose the options: use CREATE TEMPORARY VIEW, or df.write",
+    ),
+}
+"""Options that no user wrote, and what was written to have them."""
+
+
+def _hint(unknown: str, names: Mapping[str, str]) -> str:
+    if unknown in _MADE_BY_SPARK:
+        return _MADE_BY_SPARK[unknown]
+    nearest = get_close_matches(unknown, names, n=1, cutoff=0.5)
+    return f"; did you mean {names[nearest[0]]}?" if nearest else ""
+
+
 class _Given:
     """The options as they were given. Spark's own mapping ignores case, and so does this."""
 
@@ -388,9 +405,7 @@ class _Given:
             }
         for name in options:
             if name.lower() not in names:
-                nearest = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-                hint = f"; did you mean {names[nearest[0]]}?" if nearest else ""
-                raise InvalidRequest(f"there is no option {name}{hint}")
+                raise InvalidRequest(f"there is no option {name}{_hint(name.lower(), names)}")
 
     def text(self, name: str) -> str | None:
         return self._options.get(name.lower())

@@ -84,6 +84,8 @@ def test_every_option_can_be_given():
         ({"topic": "orders"}, "option topic: topic name 'orders'"),
         ({**TOPIC, "maxRowPerTrigger": "1"}, "did you mean maxRowsPerTrigger?"),
         ({**TOPIC, "zzz": "1"}, "there is no option zzz"),
+        ({"path": "/default/orders"}, "say .option('topic', ...)"),
+        ({"owner": "ann", "provider": "danube", **TOPIC}, "use CREATE TEMPORARY VIEW"),
         ({**TOPIC, "maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger: must be at least 1"),
         ({**TOPIC, "maxRowsPerTrigger": "-3"}, "option maxRowsPerTrigger"),
         ({**TOPIC, "failOnDataLoss": "no"}, "neither true nor false"),
