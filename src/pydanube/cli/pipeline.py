@@ -39,9 +39,17 @@ def _file_options(run: Callable[..., None]) -> Callable[..., None]:
     @output_option
     @wraps(run)
     def with_definition(file: str, parameters: tuple[str, ...], **rest: object) -> None:
+        _find_modules_in(str(Path(file).resolve().parent))
         run(_read(file, parameters), **rest)
 
     return with_definition
+
+
+def _find_modules_in(directory: str) -> None:
+    """Let steps name modules beside the file; Spark's workers on this machine find them, too."""
+    sys.path.insert(0, directory)
+    given = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{directory}{os.pathsep}{given}" if given else directory
 
 
 def _place_options(run: Callable[..., None]) -> Callable[..., None]:

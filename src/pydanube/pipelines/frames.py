@@ -247,7 +247,7 @@ def find_function(reference: str) -> PythonStep:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InvalidRequest(
-            f"{reference} cannot be loaded: {error}; is its directory in PYTHONPATH?"
+            f"{reference} cannot be loaded: {error}; is the module beside the file, or in PYTHONPATH?"
         ) from error
     if not callable(found):
         raise InvalidRequest(f"{reference} is no function")

@@ -34,12 +34,12 @@ HOLDING = """\
 import socket
 
 def hold(frame, parameters):
-    def until_told(batches):
-        with socket.create_connection(("127.0.0.1", PORT)) as test:
-            assert test.recv(1), "the test is over"
-        yield from batches
-
     return frame.mapInArrow(until_told, frame.schema)
+
+def until_told(batches):
+    with socket.create_connection(("127.0.0.1", PORT)) as test:
+        assert test.recv(1), "the test is over"
+    yield from batches
 """
 
 
@@ -56,7 +56,8 @@ def pipeline(broker, topics, topic, tmp_path) -> Path:
 def running(root: Path) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
     """Run the pipeline in a process group of its own; yields it with its first batch, which waits.
 
-    It goes on when it is sent something, and fails when the connection ends.
+    It goes on when it is sent something, and fails when the connection ends. The step's module lies
+    beside the file, where the program and Spark's workers must find it.
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(SECONDS_MAX)
@@ -64,7 +65,6 @@ def running(root: Path) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]
         (root / "holding.py").write_text(HOLDING.replace("PORT", port))
         process = subprocess.Popen(
             [PROGRAM, "pipeline", "run", str(root / "numbers.yml")],
-            env={**os.environ, "PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
