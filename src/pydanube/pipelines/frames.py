@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydanube.errors import DanubeError, InvalidRequest
@@ -193,8 +194,18 @@ class FlowFrames:
         assert step.python is not None
         function = self.functions.get(step.name) or find_function(step.python)
         taken = function.__code__.co_argcount if hasattr(function, "__code__") else 2
-        found = function(frame) if taken == 1 else function(frame, self._parameters)
+        from pyspark.errors import PySparkException
         from pyspark.sql import DataFrame
+
+        try:
+            found = function(frame) if taken == 1 else function(frame, self._parameters)
+        except (PySparkException, DanubeError):
+            raise
+        except Exception as error:  # It is the user's code: whatever it raises is theirs to mend.
+            raise InvalidRequest(
+                f"{self.flow.name}, step {step.name}: {step.python} failed{_line_in_step(error)}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
         if not isinstance(found, DataFrame):
             raise InvalidRequest(
@@ -202,6 +213,12 @@ class FlowFrames:
                 f"{type(found).__name__}; it must return a frame"
             )
         return found
+
+
+def _line_in_step(error: Exception) -> str:
+    """Return where in a step's own function an error came up, if it was called at all."""
+    called = extract_tb(error.__traceback__)[1:]
+    return f" ({called[0].filename}:{called[0].lineno})" if called else ""
 
 
 def find_processor(reference: str) -> "tuple[StatefulProcessor, str]":
@@ -223,8 +240,8 @@ def find_processor(reference: str) -> "tuple[StatefulProcessor, str]":
 
 
 def words_of(error: Exception) -> str:
-    """Return what an error says, without the traces that Spark wraps around it."""
-    text = str(error).partition("\n\nJVM stacktrace")[0].strip()
+    """Return what an error says, without the traces and the plan that Spark adds to it."""
+    text = str(error).partition("\n\nJVM stacktrace")[0].partition(";\n")[0].strip()
     own = [line for line in text.splitlines() if line.startswith("pydanube.")]
     return own[-1].partition(": ")[2] if own else text
 
@@ -245,9 +262,11 @@ def find_function(reference: str) -> PythonStep:
         found: Any = import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # The user's module runs here: it may raise anything.
+        absent = isinstance(error, ModuleNotFoundError)
+        hint = "; is it beside the file, or in PYTHONPATH?" if absent else ""
         raise InvalidRequest(
-            f"{reference} cannot be loaded: {error}; is the module beside the file, or in PYTHONPATH?"
+            f"{reference} cannot be loaded: {type(error).__name__}: {error}{hint}"
         ) from error
     if not callable(found):
         raise InvalidRequest(f"{reference} is no function")

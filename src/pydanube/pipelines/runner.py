@@ -48,6 +48,7 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
     """Start Spark as a pipeline wants it, or return the session that runs."""
     from pydanube.spark import session
 
+    _leave_errors_to_us()
     master = master_of(settings.master)
     conf: dict[str, str | int | bool] = {
         # The order of rows in a task must not depend on what a run happened to measure.
@@ -71,6 +72,14 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
     conf.setdefault("spark.log.level", "ERROR")
     conf.setdefault("spark.ui.showConsoleProgress", False)
     return session(name, master, row_bytes_max=settings.row_bytes_max, **conf)
+
+
+def _leave_errors_to_us() -> None:
+    """Keep PySpark from printing what it raises, as JSON with two traces: it is told once."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel("CRITICAL")
 
 
 def master_of(master: str) -> str:

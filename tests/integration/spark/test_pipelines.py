@@ -518,6 +518,53 @@ class TestPython:
         (flow,) = p.plan().flows
         assert "rand gives another answer when a batch is repeated" in flow.refusals[0]
 
+    @pytest.mark.parametrize(
+        ("step", "words"),
+        [
+            (
+                'python: "absent:keep"',
+                "absent:keep cannot be loaded: ModuleNotFoundError: No module named 'absent'; "
+                "is it beside the file, or in PYTHONPATH?",
+            ),
+            (
+                'python: "unfinished:keep"',
+                "unfinished:keep cannot be loaded: AttributeError: module 'unfinished' has no "
+                "attribute 'keep'",
+            ),
+            (
+                'python: "unreadable:keep"',
+                "unreadable:keep cannot be loaded: SyntaxError: invalid syntax "
+                "(unreadable.py, line 1)",
+            ),
+            (
+                'python: "with_mistakes:keep"',
+                "numbers/lake, step kept: with_mistakes:keep failed (ROOT/with_mistakes.py:2): "
+                "KeyError: 'country'",
+            ),
+            (
+                'sql: "SELECT nope FROM numbers"',
+                "numbers/lake, step kept: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, "
+                "or function parameter with name `nope` cannot be resolved.",
+            ),
+        ],
+    )
+    def test_a_step_that_fails_is_named_in_a_line(
+        self, spark, topics, topic, text, tmp_path, monkeypatch, step, words
+    ):
+        topics.publish(topic, range(1))
+        (tmp_path / "unfinished.py").touch()
+        (tmp_path / "unreadable.py").write_text("keep =\n")
+        (tmp_path / "with_mistakes.py").write_text("def keep(frame):\n    return {}['country']\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        given = "from: numbers, " if "python" in step else ""
+        sources, _, _ = text.partition("steps:")
+        steps = f"steps: [{{name: kept, {given}{step}}}]\nsinks: [SINK]\n"
+        found = written(sources + steps, LAKE.replace("valid", "kept"), tmp_path)
+        (flow,) = plan_pipeline(read(found), spark).flows
+        (refusal,) = flow.refusals
+        assert refusal.startswith(words.replace("ROOT", str(tmp_path)))
+        assert len(refusal.splitlines()) == 1
+
     def test_a_mistake_is_named(self, tmp_path):
         p = Pipeline("p", checkpoints=str(tmp_path))
         p.sink("b", p.source("a", topic="orders"), delta=str(tmp_path))

@@ -117,3 +117,28 @@ def test_the_doctor_tells_what_is_well_and_what_is_not(broker):
     ill = CliRunner().invoke(danube, ["doctor", "-s", "http://127.0.0.1:1"])
     assert ill.exit_code == 1
     assert "start one (danube broker)" in ill.output
+
+
+def test_a_wrong_query_is_told_once_and_not_by_sparks_logs(broker, topics, topic, tmp_path):
+    topics.publish(topic, range(1))
+    file = tmp_path / "p.yml"
+    file.write_text(
+        f"pipeline: p\ndanube: {{url: '{broker.url}'}}\ncheckpoints: 'file://{tmp_path}/c'\n"
+        f"spark: {{master: 'local[1]', conf: {{spark.ui.enabled: false}}}}\n"
+        f"sources: {{a: {{topic: {topic}}}}}\nsteps: [{{name: s, sql: SELECT nope FROM a}}]\n"
+        "sinks: [{name: k, from: s, format: noop}]\n"
+    )
+    done = subprocess.run(
+        [PROGRAM, "pipeline", "run", str(file), "--available-now"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 2
+    *fuss, error, remedy = done.stderr.splitlines()
+    assert error.startswith("error[invalid_request]: p/k, step s: [UNRESOLVED_COLUMN")
+    assert "nope" in error
+    assert remedy.startswith("next: ")
+    assert "UNRESOLVED_COLUMN" not in "".join(fuss)
+    assert not (tmp_path / "c/p/k/offsets").exists()
