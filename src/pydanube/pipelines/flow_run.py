@@ -23,16 +23,15 @@ from pydanube.pipelines.frames import (
     PythonStep,
     Shape,
     cut_of,
-    is_hopeless,
     look_up,
     steps_after,
     version_of,
-    words_of,
 )
 from pydanube.pipelines.graph import REJECTED, Flow
 from pydanube.pipelines.identity import FlowIdentity, identity_of
 from pydanube.pipelines.remote_batches import RemoteBatches, RemoteFailure, notes_of
 from pydanube.pipelines.reports import FlowStatus, status_of
+from pydanube.pipelines.spark_errors import is_hopeless, words_of
 from pydanube.pipelines.waiting import begun_before
 from pydanube.pipelines.writing import topic_options
 from pydanube.runtime.blocking import pause

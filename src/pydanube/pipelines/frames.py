@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.pipelines.definitions import Danube, Dedupe, Scalar, Source, State, Step, Watermark
 from pydanube.pipelines.graph import Flow, chance_in, lengthened, step_inputs
+from pydanube.pipelines.spark_errors import words_of
 from pydanube.spark.amounts import read_instant_ms
 from pydanube.spark.connect import is_connected
 
@@ -237,22 +238,6 @@ def find_processor(reference: str) -> "tuple[StatefulProcessor, str]":
             f'{reference} says not which columns it makes; add output = "user string, n bigint"'
         )
     return found(), output
-
-
-def words_of(error: Exception) -> str:
-    """Return what an error says, without the traces and the plan that Spark adds to it."""
-    text = str(error).partition("\n\nJVM stacktrace")[0].partition(";\n")[0].strip()
-    own = [line for line in text.splitlines() if line.startswith("pydanube.")]
-    return own[-1].partition(": ")[2] if own else text
-
-
-def is_hopeless(error: Exception) -> bool:
-    """Tell whether starting again cannot help."""
-    from pyspark.errors import AnalysisException
-
-    if isinstance(error, DanubeError):
-        return not error.retryable
-    return isinstance(error, AnalysisException)
 
 
 def find_function(reference: str) -> PythonStep:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from pydanube.pipelines.batches import BatchDone, BatchWork
 from pydanube.pipelines.errors import StopAsked
 from pydanube.pipelines.flow_files import FlowFiles
-from pydanube.pipelines.frames import is_hopeless, words_of
+from pydanube.pipelines.spark_errors import is_hopeless, words_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
