@@ -50,6 +50,13 @@ class ExpectationFailed(InvalidRequest):
     code = "pipeline_expectation_failed"
 
 
+class StepFailed(DanubeError):
+    """The user's function of a step raised something; what it asks may answer at another try."""
+
+    code = "pipeline_step_failed"
+    retryable = True
+
+
 class FlowFailed(DanubeError):
     """A flow has failed for good; restarts did not help, or could not."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydanube.errors import DanubeError, InvalidRequest
 from pydanube.pipelines.definitions import Danube, Dedupe, Scalar, Source, State, Step, Watermark
+from pydanube.pipelines.errors import StepFailed
 from pydanube.pipelines.graph import Flow, chance_in, lengthened, step_inputs
 from pydanube.pipelines.spark_errors import words_of
 from pydanube.spark.amounts import read_instant_ms
@@ -202,12 +203,11 @@ class FlowFrames:
             found = function(frame) if taken == 1 else function(frame, self._parameters)
         except (PySparkException, DanubeError):
             raise
-        except Exception as error:  # It is the user's code: whatever it raises is theirs to mend.
-            raise InvalidRequest(
+        except Exception as error:  # It is the user's code: it may raise anything.
+            raise StepFailed(
                 f"{self.flow.name}, step {step.name}: {step.python} failed{_line_in_step(error)}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-
         if not isinstance(found, DataFrame):
             raise InvalidRequest(
                 f"{self.flow.name}, step {step.name}: {step.python} returned "

@@ -506,6 +506,29 @@ class TestPython:
         assert (status.rows_out, status.dead_letters) == (180, 20)
         check_exact(lake_rows(tmp_path), [n for n in range(200) if n % 10 != 3])
 
+    def test_a_function_that_fails_in_a_batch_gets_another_try(
+        self, spark, broker, topics, topic, tmp_path
+    ):
+        topics.publish(topic, range(10))
+        p = Pipeline("numbers", checkpoints=f"file://{tmp_path}/c", url=broker.url, spark=spark)
+        asked = []
+
+        @p.step(
+            p.source("numbers", topic=topic),
+            expect={"whole": "payload IS NOT NULL"},
+            otherwise="drop",
+        )
+        def enriched(frame):
+            if not frame.isStreaming:
+                asked.append(frame)
+                if len(asked) == 1:
+                    raise ConnectionError("the list of rates does not answer")
+            return frame
+
+        p.sink("lake", enriched, delta=str(tmp_path / "lake"))
+        (status,) = p.run(available_now=True)
+        assert (status.state, status.restarts, status.rows_out) == ("DONE", 1, 10)
+
     def test_chance_in_a_function_is_refused(self, spark, broker, topics, topic, tmp_path):
         topics.publish(topic, range(1))
         p = Pipeline("p", checkpoints=str(tmp_path), url=broker.url, spark=spark)
