@@ -50,11 +50,10 @@ class ExpectationFailed(InvalidRequest):
     code = "pipeline_expectation_failed"
 
 
-class StepFailed(DanubeError):
-    """The user's function of a step raised something; what it asks may answer at another try."""
+class StepFailed(InvalidRequest):
+    """The user's function of a step raised something; a running flow tries it again."""
 
     code = "pipeline_step_failed"
-    retryable = True
 
 
 class FlowFailed(DanubeError):

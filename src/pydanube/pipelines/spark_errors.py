@@ -3,6 +3,7 @@
 import re
 
 from pydanube.errors import DanubeError
+from pydanube.pipelines.errors import StepFailed
 
 # The last call of a trace, the lines that show its text, and what was raised there.
 _PLACE_IN_TRACE = re.compile(
@@ -27,6 +28,8 @@ def is_hopeless(error: Exception) -> bool:
     """Tell whether starting again cannot help."""
     from pyspark.errors import AnalysisException
 
+    if isinstance(error, StepFailed):
+        return False  # Whatever its function asks may answer next time.
     if isinstance(error, DanubeError):
         return not error.retryable
     return isinstance(error, AnalysisException)

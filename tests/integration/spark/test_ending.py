@@ -1,5 +1,6 @@
 """What happens to Spark's Python processes when a session is stopped."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +17,12 @@ SECONDS_MAX = 60.0
 
 def python_processes() -> list[int]:
     """Return the processes of Spark's, ours, that wait for tasks or run them."""
-    return [
-        each.pid
-        for each in psutil.Process().children(recursive=True)
-        if "pyspark.daemon" in each.cmdline()
-    ]
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # It has ended, whether or not somebody noticed.
+            if "pyspark.daemon" in each.cmdline():
+                found.append(each.pid)
+    return found
 
 
 @pytest.fixture
@@ -63,11 +65,13 @@ def test_one_that_runs_a_task_is_left_to_java(spark, there_at_the_stop, tmp_path
     counted: list[int] = []
     job = threading.Thread(target=lambda: counted.append(run_python(spark, tmp_path)))
     job.start()
-    wait_until((tmp_path / "running").exists)
-    stop_session(spark)
-    assert there_at_the_stop
-    (tmp_path / "enough").touch()
-    job.join(SECONDS_MAX)
+    try:
+        wait_until((tmp_path / "running").exists)
+        stop_session(spark)
+        assert there_at_the_stop
+    finally:
+        (tmp_path / "enough").touch()
+        job.join(SECONDS_MAX)
     assert counted == [10]
 
 

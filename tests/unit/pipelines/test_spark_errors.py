@@ -2,6 +2,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from pydanube.errors import InvalidRequest, Unavailable
+from pydanube.pipelines.errors import StepFailed
 from pydanube.pipelines.spark_errors import is_hopeless, words_of
 
 TRACE = """\
@@ -46,6 +47,7 @@ def test_an_error_is_told_without_what_spark_adds(said: str, words: str) -> None
     [
         (InvalidRequest("wrong"), True),
         (Unavailable("away"), False),
+        (StepFailed("rates do not answer"), False),
         (AnalysisException("no column"), True),
         (OSError("disk full"), False),
     ],

@@ -10,6 +10,11 @@ from pydanube.runtime.descendants import end_descendants
 MODULE = "shop.workers"
 SECONDS_MAX = 30.0
 WAIT = "import sys; print('ready', flush=True); sys.stdin.read()"
+NEGLECT_ONE = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {WAIT!r}, {MODULE!r}])
+sys.stdin.read()
+"""
 LOOK_AFTER_ONE = f"""
 import subprocess, sys
 subprocess.run([sys.executable, "-c", {WAIT!r}, {MODULE!r}], check=False)
@@ -45,3 +50,8 @@ def test_descendants_that_run_the_module_have_ended_and_others_go_on():
         assert line(parent) == "alone"
         assert child.poll() is not None
         assert (other.poll(), parent.poll()) == (None, None)
+
+
+def test_one_whose_parent_takes_no_notice_of_its_end_is_not_waited_for():
+    with process(NEGLECT_ONE, "shop.parents"):
+        end_descendants(MODULE, seconds_max=3600)  # It would run out of the time of a test.
