@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import psutil
+
 from pydanube.runtime.descendants import end_descendants
 
 MODULE = "shop.workers"
@@ -53,5 +55,7 @@ def test_descendants_that_run_the_module_have_ended_and_others_go_on():
 
 
 def test_one_whose_parent_takes_no_notice_of_its_end_is_not_waited_for():
-    with process(NEGLECT_ONE, "shop.parents"):
+    with process(NEGLECT_ONE, "shop.parents") as parent:
         end_descendants(MODULE, seconds_max=3600)  # It would run out of the time of a test.
+        (neglected,) = psutil.Process(parent.pid).children()
+        assert neglected.status() == psutil.STATUS_ZOMBIE
