@@ -48,7 +48,7 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
     """Start Spark as a pipeline wants it, or return the session that runs."""
     from pydanube.spark import session
 
-    _leave_errors_to_us()
+    _silence_query_loggers()
     master = master_of(settings.master)
     conf: dict[str, str | int | bool] = {
         # The order of rows in a task must not depend on what a run happened to measure.
@@ -74,7 +74,7 @@ def start_spark(name: str, settings: SparkSettings) -> "SparkSession":
     return session(name, master, row_bytes_max=settings.row_bytes_max, **conf)
 
 
-def _leave_errors_to_us() -> None:
+def _silence_query_loggers() -> None:
     """Keep PySpark from printing what it raises, as JSON with two traces: it is told once."""
     from pyspark.logger import PySparkLogger
 
