@@ -29,6 +29,7 @@ demo: $(RUNNABLE)  ## Run a broker, a producer and two subscriptions (ARGS="--se
 	$(BIN)/danube demo $(ARGS)
 
 test: $(READY)  ## Run the whole suite.
+	$(BIN)/python tools/install_peers.py
 	$(BIN)/python tools/run_tests.py $(ARGS)
 
 check: $(READY)  ## Lint, types, import contracts, generated files.
