@@ -14,7 +14,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 FILE_LINES_MAX = 700
-LONG_ON_PURPOSE = ("dev.lock", "run.lock", "LICENSE", "docs/reference/")
+LONG_ON_PURPOSE = ("requirements/", "LICENSE", "docs/reference/")
 GENERATED = "src/pydanube/wire/danube/generated/"
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+)/")
@@ -141,7 +141,28 @@ def decisions_are_numbered_and_complete(root: Path) -> Iterator[str]:
                 yield f"{name} has no heading {heading!r}"
 
 
+def what_is_called_pure_is_under_a_contract(root: Path) -> Iterator[str]:
+    """A module whose docstring says "Pure" may do no I/O, and import-linter checks that."""
+    with (root / "pyproject.toml").open("rb") as file:
+        linter = tomllib.load(file).get("tool", {}).get("importlinter", {})
+    covered = [
+        module
+        for contract in linter.get("contracts", [])
+        if "asyncio" in contract.get("forbidden_modules", [])
+        for module in contract["source_modules"]
+    ]
+    for path in sorted((root / "src/pydanube").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if not re.search(r"\bPure\b", ast.get_docstring(ast.parse(text)) or ""):
+            continue
+        parts = path.relative_to(root / "src").with_suffix("").parts
+        module = ".".join(part for part in parts if part != "__init__")
+        if not any(module == each or module.startswith(f"{each}.") for each in covered):
+            yield f"{module} calls itself pure and is under no contract of pyproject.toml"
+
+
 RULES: tuple[Rule, ...] = (
+    what_is_called_pure_is_under_a_contract,
     no_file_is_too_long,
     no_text_names_a_machine,
     nothing_is_left_undone,

@@ -46,7 +46,11 @@ def test_nothing_is_found_where_everything_is_right(house: Path) -> None:
     [
         (tidy.no_file_is_too_long, "src/pydanube/door.py", "#\n" * 701),
         (tidy.no_text_names_a_machine, "README.md", "Look into /root/src/notes."),
-        (tidy.no_text_names_a_machine, "dev.lock", "--index-url https://artifactory.x/simple"),
+        (
+            tidy.no_text_names_a_machine,
+            "requirements/dev.lock",
+            "--index-url https://artifactory.x/simple",
+        ),
         (tidy.nothing_is_left_undone, "src/pydanube/door.py", "# TODO: open it\n"),
         (tidy.nothing_is_left_undone, "src/pydanube/door.py", "raise NotImplementedError\n"),
         (tidy.every_module_is_used, "src/pydanube/attic.py", ""),
@@ -59,6 +63,11 @@ def test_nothing_is_found_where_everything_is_right(house: Path) -> None:
         (tidy.versions_agree, "CHANGELOG.md", "## Unreleased\n\n## 0.0.9\n"),
         (tidy.versions_agree, "CHANGELOG.md", "## 0.1.0\n"),
         (tidy.versions_agree, "src/pydanube/__init__.py", '__version__ = "0.2.0"\n'),
+        (
+            tidy.what_is_called_pure_is_under_a_contract,
+            "src/pydanube/door.py",
+            '"""Opens by itself. Pure."""',
+        ),
         (tidy.decisions_are_numbered_and_complete, "docs/decisions/0003-c.md", "# C\n"),
     ],
 )

@@ -8,7 +8,7 @@ from msgspec import Struct
 from pydanube.balance.cluster import BrokerMode
 from pydanube.model.ids import BrokerId, Offset
 from pydanube.model.progress import Progress
-from pydanube.storage.topic_log import LastBatch
+from pydanube.storage.journal.producers import LastBatch
 
 MoveReason = Literal[
     "create", "unload", "rebalance", "drain", "shutdown", "failover", "orphan", "delete"

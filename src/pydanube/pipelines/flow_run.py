@@ -40,7 +40,7 @@ from pydanube.spark.amounts import read_duration_ms
 from pydanube.spark.brokers import brokers_of
 from pydanube.spark.connect import is_connected
 from pydanube.spark.options import read_options, write_options
-from pydanube.spark.progress import offsets_of, total_of
+from pydanube.spark.progress_reports import offsets_of, total_of
 from pydanube.spark.sink.frames import check_frame
 from pydanube.spark.source.cursors import move_for_holder
 from pydanube.spark.source.offsets import read_offset

@@ -16,8 +16,12 @@ from pydanube.pipelines.definitions import PipelineDefinition, Sink, Source, Ste
 from pydanube.pipelines.documents import Places
 from pydanube.pipelines.errors import InvalidPipeline, Problem
 from pydanube.pipelines.graph import QUOTED, flows_of, inputs_of, lengthened
-from pydanube.spark.connect import is_connect_url
-from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS, promised_rows
+from pydanube.spark.session_settings import (
+    SESSION_SETTINGS,
+    SETTINGS,
+    is_connect_url,
+    promised_rows,
+)
 from pydanube.spark.source.rows import COLUMNS
 
 SPEC = "spark-pipeline.yml"
