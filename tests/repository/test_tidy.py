@@ -19,7 +19,7 @@ def house(tmp_path: Path) -> Path:
         "pyproject.toml": '[project]\nversion = "0.1.0"\nscripts = {x = "pydanube.main:run"}\n',
         "Makefile": "test: ready\n\tpytest\n",
         "CHANGELOG.md": "# Changelog\n\n## Unreleased\n\n## 0.1.0\n",
-        "README.md": "See [how](docs/how.md#the-way) and run `make test`.\n",
+        "README.md": "[how](docs/how.md#the-way), [a](docs/decisions/0001-a.md), `make test`.\n",
         "docs/how.md": "# How\n\n## The way\n",
         "docs/decisions/0001-a.md": "# A\n\n## Context\n\n## Decision\n\n## Cost\n",
         "src/pydanube/__init__.py": '__version__ = "0.1.0"\n',
@@ -63,6 +63,12 @@ def test_nothing_is_found_where_everything_is_right(house: Path) -> None:
         (tidy.versions_agree, "CHANGELOG.md", "## Unreleased\n\n## 0.0.9\n"),
         (tidy.versions_agree, "CHANGELOG.md", "## 0.1.0\n"),
         (tidy.versions_agree, "src/pydanube/__init__.py", '__version__ = "0.2.0"\n'),
+        (tidy.every_page_is_reached_from_the_readme, "docs/lonely.md", "# Lonely"),
+        (
+            tidy.names_of_the_glossary_exist,
+            "docs/concepts/glossary.md",
+            "| door | opens | `pydanube.gate` |",
+        ),
         (
             tidy.what_is_called_pure_is_under_a_contract,
             "src/pydanube/door.py",
