@@ -215,9 +215,9 @@ class Connection:
         request = own.CloseProducerRequest(producer_id=producer_id)
         await self._call(services.CLOSE_PRODUCER, request, seconds_max=LEAVE_SECONDS_MAX)
 
-    async def close_consumer(self, consumer_id: int) -> None:
-        """Let a consumer go."""
-        request = own.CloseConsumerRequest(consumer_id=consumer_id)
+    async def close_consumer(self, consumer_id: int, *, keeps_name: bool) -> None:
+        """Let a consumer go; one that keeps its name may come back under it."""
+        request = own.CloseConsumerRequest(consumer_id=consumer_id, keeps_name=keeps_name)
         await self._call(services.CLOSE_CONSUMER, request, seconds_max=LEAVE_SECONDS_MAX)
 
     async def consumer_is_live(self, consumer_id: int) -> bool:
