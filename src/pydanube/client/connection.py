@@ -272,8 +272,8 @@ class Connection:
 def closed(url: str) -> ClientClosed:
     """Return what a caller meets whose call to `url` was cut off by the end of its client."""
     return ClientClosed(
-        f"the client was closed before {url} answered; what was asked may or may not be done: await "
-        "it before you close the client, and open another client to go on"
+        f"the client was closed before {url} answered; what was asked may or may not be done: "
+        "await it before you close the client, and open another client to go on"
     )
 
 
