@@ -144,6 +144,22 @@ def test_schemas_evolve_are_referred_to_and_enforced(broker: BrokerProcess) -> N
     assert "is named by producers of topic /default/with-schema" in said["deleted"]
 
 
+def test_what_the_registry_refuses_is_told_with_what_to_do_instead(tmp_path: Path) -> None:
+    constants = [json.dumps({"const": number}) for number in (1, 2)]
+    with BrokerProcess(tmp_path / "data") as broker:
+        said = wheel(
+            broker, "schema_corners", first=constants[0], second=constants[1], topic="/default/c"
+        )
+    assert "const_changed (writer: 1; reader: 2)" in said["changed"]
+    assert "named by producers of topic /default/c. Keep it, or bind each topic" in said["in use"]
+    assert "`danube schemas delete constant --version 1 --confirm --force`" in said["in use"]
+    assert "force it" not in said["in use"]
+    assert said["deleted"][0] is True
+    assert "is listed again once it gets version 2" in said["deleted"][1]
+    assert said["versions"] == []
+    assert said["versions again"] == [2]
+
+
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
 def test_client_and_broker_carry_on_after_a_restart(tmp_path: Path, how: str) -> None:
     count = 120
