@@ -113,6 +113,13 @@ def test_a_tour_through_every_command_with_a_restart_in_the_middle(broker: Broke
     assert broker.terminate() == 0
 
 
+def test_a_broker_alone_is_balanced_and_tells_where_its_metrics_are(broker: BrokerProcess) -> None:
+    tried = admin(broker, "brokers rebalance --dry-run")
+    assert (tried["success"], tried["proposed_moves"], tried["error_message"]) == (True, [], "")
+    (listed,) = admin(broker, "brokers list")
+    assert listed["metrics_addr"] == f"127.0.0.1:{broker.metrics_port}"
+
+
 def test_nacked_messages_come_again(broker: BrokerProcess) -> None:
     produce(broker, "-m", "again", "--reliable")
     where = ("-m", "sub", "--start-position", "earliest", "--seconds", "20")

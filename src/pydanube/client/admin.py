@@ -196,6 +196,7 @@ class AdminConnection:
                 )
                 for each in reply.proposed_moves
             ],
+            note=reply.note,
         )
 
     # Namespaces

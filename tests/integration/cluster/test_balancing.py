@@ -94,7 +94,8 @@ async def planned(cluster: BrokerCluster) -> admin.ProposedMove:
         while True:
             request = admin.RebalanceRequest(dry_run=True)
             dry = await client.call(services.TRIGGER_REBALANCE, request)
-            if dry.success:
+            assert dry.success, dry.error_message
+            if dry.proposed_moves:
                 assert dry.moves_executed == 0
                 return dry.proposed_moves[0]
             await asyncio.sleep(0.1)

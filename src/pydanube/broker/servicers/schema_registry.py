@@ -135,8 +135,8 @@ class SchemaRegistryServicer:
         subject = self._schemas.subject(request.subject)
         if subject is not None and subject.latest is None:
             text += (
-                f"; it was the last one, and {request.subject} is listed again once it gets version "
-                f"{subject.next_version}"
+                f"; it was the last one, and {request.subject} is listed again once it gets "
+                f"version {subject.next_version}"
             )
         return schema.DeleteSchemaVersionResponse(success=True, message=text)
 
