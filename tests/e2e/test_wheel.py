@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from pydanube import sync
 from pydanube.client.options import Compression
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess, operator_page
 from tests.support.schema_calls import ORDER, ORDER_RENUMBERED, ORDER_WITH_NOTE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -58,6 +59,20 @@ def test_every_subscription_type_delivers_everything_in_order(
     assert payloads(received) == [f"m{n}" for n in range(20)]
     assert [each["attributes"]["n"] for each in received] == [str(n) for n in range(20)]
     assert [each["offset"] for each in received] == (list(range(20)) if reliable else [0] * 20)
+
+
+def test_payloads_out_weigh_in_the_metrics_what_they_weighed_coming_in(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        wheel(broker, "exchange", kind="Shared", reliable=True, count=20)
+        _, page = operator_page(broker.metrics_port, "/metrics")
+    found = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    sent = sum(len(f"m{n}") for n in range(20))
+    assert found["danube_topic_bytes_in_total"] == sent
+    assert found["danube_consumer_bytes_out_total"] == sent
 
 
 @RELIABLE

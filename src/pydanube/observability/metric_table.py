@@ -136,7 +136,7 @@ SUBSCRIPTION_METRICS: Mapping[str, Metric] = {
         "consumer_messages_out_total", "counter", "Messages sent to consumers, repeats included."
     ),
     "bytes_out": _subscription(
-        "consumer_bytes_out_total", "counter", "Bytes of those messages, as sent."
+        "consumer_bytes_out_total", "counter", "Payload bytes of those messages."
     ),
     "nacks": _subscription("subscription_nack_total", "counter", "Messages consumers refused."),
     "redeliveries": _subscription(
