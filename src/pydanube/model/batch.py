@@ -211,7 +211,8 @@ class Batch:
         column = self.record_batch().column(_PAYLOAD)
         first, end = column.offset + first_row, column.offset + end_row
         ends = memoryview(column.buffers()[1])[: (end + 1) * _END_BYTES].cast("i")
-        return ends[end] - ends[first]
+        size: int = ends[end] - ends[first]
+        return size
 
     def largest_payload(self) -> int:
         """Return the bytes of the largest payload."""

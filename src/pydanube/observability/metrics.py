@@ -22,6 +22,7 @@ from pydanube.observability.counts import (
     add_up,
     count_up,
 )
+from pydanube.observability.distribution import HALF_WINDOW_MS
 from pydanube.observability.exposition import Exposition, Labels, Value
 from pydanube.observability.metric_table import (
     BROKER_METRICS,
@@ -36,6 +37,7 @@ from pydanube.observability.metric_table import (
     Metric,
 )
 from pydanube.observability.process import ProcessReading
+from pydanube.runtime.clock import Clock, SystemClock
 
 TOPIC_SERIES_MAX = 1_000
 SUBSCRIPTION_SERIES_MAX = 2_000
@@ -80,8 +82,10 @@ class BrokerMetrics:
     subscriptions that are gone disappear by themselves; what they counted under `_other` stays.
     """
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, clock: Clock | None = None) -> None:
         self.broker = broker
+        self._clock = clock or SystemClock()
+        self._turned_ms = self._clock.monotonic_ms()
         self.leader = 1
         self.topics_owned = 0
         self.journal = JournalMetrics()
@@ -186,6 +190,7 @@ class BrokerMetrics:
     def _refresh(self) -> None:
         """Read what is true now, and forget what is gone."""
         self._newcomers = 0
+        self._turn()
         sources = self._sources
         if sources is None:
             return
@@ -206,6 +211,15 @@ class BrokerMetrics:
             else:
                 metrics.read(reading)
                 self._refresh_subscriptions(metrics, reading)
+
+    def _turn(self) -> None:
+        """Let quantiles tell of lately: since the last look, or of the last minute."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._turned_ms >= HALF_WINDOW_MS:
+            self._turned_ms = now_ms
+            for topic in (*self._topics.values(), self._gone):
+                topic.turn()
+            self.segments.turn()
 
     def _read_cluster(self, reading: ClusterReading) -> None:
         self.leader = int(reading.leads)
