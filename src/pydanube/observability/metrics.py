@@ -37,7 +37,6 @@ from pydanube.observability.metric_table import (
     Metric,
 )
 from pydanube.observability.process import ProcessReading
-from pydanube.runtime.clock import Clock, SystemClock
 
 TOPIC_SERIES_MAX = 1_000
 SUBSCRIPTION_SERIES_MAX = 2_000
@@ -82,10 +81,11 @@ class BrokerMetrics:
     subscriptions that are gone disappear by themselves; what they counted under `_other` stays.
     """
 
-    def __init__(self, broker: str, clock: Clock | None = None) -> None:
+    def __init__(self, broker: str, monotonic_ms: Callable[[], int] = int) -> None:
+        """Without a clock, which tells when to forget, quantiles are those of all there was."""
         self.broker = broker
-        self._clock = clock or SystemClock()
-        self._turned_ms = self._clock.monotonic_ms()
+        self._monotonic_ms = monotonic_ms
+        self._turned_ms = monotonic_ms()
         self.leader = 1
         self.topics_owned = 0
         self.journal = JournalMetrics()
@@ -214,7 +214,7 @@ class BrokerMetrics:
 
     def _turn(self) -> None:
         """Let quantiles tell of lately: since the last look, or of the last minute."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._monotonic_ms()
         if now_ms - self._turned_ms >= HALF_WINDOW_MS:
             self._turned_ms = now_ms
             for topic in (*self._topics.values(), self._gone):

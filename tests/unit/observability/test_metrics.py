@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from typing_extensions import override
 
 from pydanube.observability import metrics as metrics_module
 from pydanube.observability.counts import MirrorReading, SubscriptionReading, TopicReading
@@ -12,24 +11,12 @@ from pydanube.observability.exposition import Exposition, Histogram
 from pydanube.observability.metric_table import METRICS, Metric
 from pydanube.observability.metrics import BrokerMetrics, Sources
 from pydanube.observability.process import read_process
-from pydanube.runtime.clock import SystemClock
 
 COPIES = MirrorReading(
     lag_records={"2": 5}, waiting_records=3, waiting_bytes=300, backlog_bytes=0, short_topics=1
 )
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-class SetClock(SystemClock):
-    """Stands still, unless it is set."""
-
-    def __init__(self) -> None:
-        self.ms = 0
-
-    @override
-    def monotonic_ms(self) -> int:
-        return self.ms
 
 
 async def in_this_thread(work: Callable[[], bytes]) -> bytes:
@@ -166,15 +153,16 @@ async def test_every_publish_wakes_each_subscription() -> None:
 
 
 async def test_quantiles_tell_of_the_last_minute_and_sums_of_all() -> None:
-    clock = SetClock()
-    metrics = BrokerMetrics("7", clock)
+    now_ms = 0
+    metrics = BrokerMetrics("7", lambda: now_ms)
     topic = metrics.topic("/default/orders")
     where = frozenset({"broker": "7", "topic": "/default/orders"}.items())
     median = frozenset({*where, ("quantile", "0.5")})
     name = "danube_producer_send_latency_ms"
 
     async def seen_after(ms: int) -> Samples:
-        clock.ms += ms
+        nonlocal now_ms
+        now_ms += ms
         return parsed((await metrics.render(in_this_thread)).decode())
 
     topic.published(1, 1, 400)
