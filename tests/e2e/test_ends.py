@@ -4,7 +4,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +32,19 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
                 process.kill()
             for each in descendants:
                 each.kill()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look at other processes, which tell nobody, until something is so."""
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def child_names(process: subprocess.Popen[str]) -> list[str]:
+    assert process.poll() is None
+    return [each.name() for each in psutil.Process(process.pid).children(recursive=True)]
 
 
 def ended_on_sigterm(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -64,8 +78,7 @@ def test_a_local_cluster_that_is_asked_to_end_while_it_starts_leaves_nothing_beh
     arguments = ("--brokers", "2", "--data-dir", str(tmp_path), "--first-port", str(first))
     with command("cluster", "up", *arguments) as cluster:
         started = tmp_path / "broker-1" / "broker.log"
-        while not (started.exists() and len(psutil.Process(cluster.pid).children()) == 2):
-            assert cluster.poll() is None
+        wait_until(lambda: started.exists() and len(child_names(cluster)) == 2)
         assert ended_on_sigterm(cluster) == []
         assert cluster.returncode == 0
 
@@ -91,3 +104,16 @@ def test_a_local_cluster_that_cannot_start_says_why(tmp_path: Path, keeps: bool)
     else:
         assert "give --data-dir to keep all of it" in done.stderr
         assert "broker.log" not in done.stderr
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_demonstration_on_spark_that_is_asked_to_end_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    with command("demo", "--spark", "--data-dir", str(tmp_path)) as demo:
+        wait_until(lambda: "java" in child_names(demo))
+        assert ended_on_sigterm(demo) == []
+        assert demo.returncode == 128 + signal.SIGTERM
+        _, said = demo.communicate()
+        assert "Traceback" not in said
