@@ -112,7 +112,9 @@ def test_a_demonstration_on_spark_that_is_asked_to_end_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     with command("demo", "--spark", "--data-dir", str(tmp_path)) as demo:
-        wait_until(lambda: "java" in child_names(demo))
+        assert demo.stdout is not None
+        assert "published" in next(line for line in demo.stdout if "broker at" not in line)
+        assert "java" in child_names(demo)
         assert ended_on_sigterm(demo) == []
         assert demo.returncode == 128 + signal.SIGTERM
         _, said = demo.communicate()
