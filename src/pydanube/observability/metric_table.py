@@ -75,6 +75,12 @@ BROKER_METRICS: Mapping[str, Metric] = {
     "failed_moves": Metric(
         "danube_rebalancing_failures_total", "counter", (), "Moves that came to nothing."
     ),
+    "cycle_seconds": Metric(
+        "danube_rebalancing_cycle_duration_seconds",
+        "summary",
+        (),
+        f"Seconds a look at the load took, when one was due, with the moves it led to, {LATELY}.",
+    ),
     "timer_wake_ups": Metric(
         "danube_dispatcher_heartbeat_polls_total",
         "counter",

@@ -22,7 +22,7 @@ from pydanube.observability.counts import (
     add_up,
     count_up,
 )
-from pydanube.observability.distribution import HALF_WINDOW_MS
+from pydanube.observability.distribution import HALF_WINDOW_MS, Distribution
 from pydanube.observability.exposition import Exposition, Labels, Value
 from pydanube.observability.metric_table import (
     BROKER_METRICS,
@@ -57,6 +57,7 @@ class ClusterReading(Struct, frozen=True, kw_only=True):
     imbalance: float
     moves: int
     failed_moves: int
+    cycle_seconds: Distribution | None = None
 
 
 class Sources(Struct, frozen=True, kw_only=True):
@@ -96,6 +97,7 @@ class BrokerMetrics:
         self.imbalance = 0.0
         self.moves: dict[Labels, int] = {}
         self.failed_moves = 0
+        self.cycle_seconds = Distribution()
         self._rpc: dict[tuple[str, str], RpcMetrics] = {}
         self._wake_ups = WakeUps()
         self._topics: dict[str, TopicMetrics] = {}
@@ -220,12 +222,14 @@ class BrokerMetrics:
             for topic in (*self._topics.values(), self._gone):
                 topic.turn()
             self.segments.turn()
+            self.cycle_seconds.turn()
 
     def _read_cluster(self, reading: ClusterReading) -> None:
         self.leader = int(reading.leads)
         self.imbalance = reading.imbalance
         self.moves = {("LoadImbalance",): reading.moves} if reading.moves else {}
         self.failed_moves = reading.failed_moves
+        self.cycle_seconds = reading.cycle_seconds or self.cycle_seconds
 
     def _refresh_subscriptions(self, topic: TopicMetrics, reading: TopicReading) -> None:
         readings = {each.name: each for each in reading.subscriptions}
