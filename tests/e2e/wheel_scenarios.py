@@ -316,6 +316,27 @@ async def schemas(client: DanubeClient, order: str, with_note: str, renumbered: 
     say(**said)
 
 
+async def schema_corners(client: DanubeClient, first: str, second: str, topic: str) -> None:
+    """Change a constant; delete a version that a topic uses, and the only one of a subject."""
+    registry = client.schema()
+
+    async def register(subject: str, definition: str) -> str:
+        builder = registry.register_schema(subject).with_type(SchemaType.JSON_SCHEMA)
+        return await outcome(builder.with_schema_data(definition.encode()).execute())
+
+    await register("constant", first)
+    said: dict[str, Any] = {"changed": await register("constant", second)}
+    producer = client.new_producer().with_topic(topic).with_name("p")
+    await producer.with_schema_subject("constant").build().create()
+    said["in use"] = await outcome(registry.delete_schema_version("constant", 1))
+    await register("short-lived", first)
+    said["deleted"] = await registry.delete_schema_version("short-lived", 1)
+    said["versions"] = await registry.list_versions("short-lived")
+    await register("short-lived", first)
+    said["versions again"] = await registry.list_versions("short-lived")
+    say(**said)
+
+
 REFERENCES: dict[str, Callable[..., Any]] = {
     "none": lambda builder, subject: builder,
     "latest": lambda builder, subject: builder.with_schema_subject(subject),
@@ -349,6 +370,7 @@ SCENARIOS: dict[str, Callable[..., Awaitable[None]]] = {
         keys,
         filters,
         schemas,
+        schema_corners,
         carry_on,
     )
 }

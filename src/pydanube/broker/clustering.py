@@ -262,6 +262,7 @@ class Clustering:
             imbalance=balancing.balance().coefficient_of_variation if leads else 0.0,
             moves=balancing.moves,
             failed_moves=balancing.failures,
+            cycle_seconds=balancing.cycle_seconds,
         )
 
     def mirror_reading(self) -> MirrorReading:

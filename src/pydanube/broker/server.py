@@ -41,7 +41,7 @@ class BrokerServer:
         self._config = config
         self._machine = machine
         self._engine = engine
-        self._metrics = BrokerMetrics("")
+        self._metrics = BrokerMetrics("", machine.clock.monotonic_ms)
         self._broker = Broker(config, machine, self._metrics, peers)
         self._rendering = WorkerThreads("metrics", 1)
         self._servers: list[Server] = []

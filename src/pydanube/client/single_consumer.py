@@ -76,10 +76,12 @@ class TopicConsumer(Generic[Value]):
         await self._connection.unsubscribe(self.topic, self._subscription.name, self._consumer_id)
 
     async def leave(self) -> None:
-        """Give a name up that nobody will use again."""
-        if self._subscription.is_temporary and self._consumer_id:
+        """Give the place in the subscription up, with the name if nobody will use it again."""
+        if self._consumer_id:
             with suppress(DanubeError):  # Other brokers notice by themselves.
-                await self._connection.close_consumer(self._consumer_id)
+                await self._connection.close_consumer(
+                    self._consumer_id, keeps_name=not self._subscription.is_temporary
+                )
 
     async def run(self) -> None:
         """Receive until cancelled; raises what cannot heal.

@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -22,6 +23,25 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:  # There is none for Windows.
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+@contextmanager
+def unwound_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end what runs within as Ctrl-C does, so that it ends its child processes too.
+
+    It is raised as SystemExit, in the main thread, which alone may enter here. The second one ends
+    the process at once.
+    """
+
+    def receive(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise SystemExit(128 + number)  # As shells count it.
+
+    before = signal.signal(signal.SIGTERM, receive)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class StopSignals:

@@ -67,6 +67,8 @@ class Consumer:
         self.active = False
         """It has a stream, or has just subscribed and is about to open one."""
         self.inactive_since_ms = 0
+        self.said_goodbye = False
+        """It closed of its own accord: nobody needs to wait for it to come back."""
         self.streamed = False
         """Whether anything may have been sent since it joined."""
         self.close_due = False

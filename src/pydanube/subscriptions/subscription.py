@@ -198,7 +198,8 @@ class Subscription:
             return None
         now = self._now_ms()
         for consumer in self._consumers.values():
-            present = consumer.active or now - consumer.inactive_since_ms < HOLDER_GRACE_MS
+            awaited = now - consumer.inactive_since_ms < HOLDER_GRACE_MS
+            present = consumer.active or (awaited and not consumer.said_goodbye)
             if consumer.name != name and present:
                 return consumer
         return None
@@ -225,6 +226,7 @@ class Subscription:
             consumer.stream.end(None)
             consumer.stream = None
         consumer.taken_by(peer)
+        consumer.said_goodbye = False
         self._activate(consumer)
         if consumer.grace is not None:
             consumer.grace.cancel()
@@ -240,6 +242,7 @@ class Subscription:
         stream = ConsumerStream(consumer)
         consumer.stream = stream
         consumer.taken_by(peer)
+        consumer.said_goodbye = False
         # A consumer that has just subscribed keeps what its outbox gathered meanwhile.
         if earlier is not None or not consumer.active or consumer.streamed:
             self._activate(consumer)
@@ -253,6 +256,14 @@ class Subscription:
             return
         consumer.stream = None
         self._deactivate(consumer)
+
+    def say_goodbye(self, consumer: Consumer) -> None:
+        """Free the place of a consumer that closes, and may yet come back under its name.
+
+        A stream that it still has ends by itself; whoever else has one under that name keeps it.
+        """
+        consumer.said_goodbye = True
+        self._give_up_waiting(consumer)
 
     def drained(self, stream: ConsumerStream, count: int) -> None:
         """Take note that a stream has sent messages, or for other reasons wants so many more."""

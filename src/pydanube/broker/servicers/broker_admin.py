@@ -150,7 +150,7 @@ class BrokerAdminServicer:
         """Move topics to a better balance, or say what would move."""
         if self._cluster is not None and self._cluster.balancing is not None:
             return await self._rebalance(self._cluster.balancing, request)
-        return admin.RebalanceResponse(success=False, error_message=f"rebalancing {_ALONE}")
+        return _no_moves(f"rebalancing {_ALONE}", dry_run=request.dry_run)
 
     async def _rebalance(
         self, balancing: "Balancing", request: admin.RebalanceRequest
@@ -158,7 +158,7 @@ class BrokerAdminServicer:
         moves_max = request.max_moves if request.HasField("max_moves") else None
         decision = balancing.plan(moves_max)
         if not decision.moves:
-            return admin.RebalanceResponse(success=False, error_message=decision.reason)
+            return _no_moves(decision.reason, dry_run=request.dry_run)
         moves = decision.moves if request.dry_run else await balancing.rebalance_now(moves_max)
         return admin.RebalanceResponse(
             success=True,
@@ -174,6 +174,13 @@ class BrokerAdminServicer:
                 for move in moves
             ],
         )
+
+
+def _no_moves(reason: str, *, dry_run: bool) -> admin.RebalanceResponse:
+    """Answer that nothing moves: that is what a dry run asks, and else a wish not granted."""
+    if dry_run:
+        return admin.RebalanceResponse(success=True, note=reason)
+    return admin.RebalanceResponse(success=False, error_message=reason)
 
 
 def _balance_message(balance: "Balance") -> admin.ClusterBalanceResponse:
@@ -206,7 +213,8 @@ def _info(
         broker_addr=record.broker_url,
         broker_role="Cluster_Leader" if broker == leader else "Cluster_Follower",
         admin_addr=record.admin_url,
-        metrics_addr=record.metrics_url,
+        # Without a scheme, as the reference writes it: its tools put one before it.
+        metrics_addr=record.metrics_url.removeprefix("http://"),
         broker_status=mode,
     )
 

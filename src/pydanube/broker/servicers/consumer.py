@@ -15,7 +15,7 @@ from pydanube.subscriptions.consumer import ConsumerStream, StreamEnded
 from pydanube.subscriptions.outbox import Delivery
 from pydanube.topics.registration import RegisteredConsumer, Registration
 from pydanube.topics.topic import Topic
-from pydanube.wire.calls import Body, Call, CallRefused, HandlerTable, Reply, body_bytes
+from pydanube.wire.calls import Body, Call, CallRefused, HandlerTable, Reply
 from pydanube.wire.danube import services
 from pydanube.wire.danube.convert import delivery_suffix, encode_message
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
@@ -138,10 +138,10 @@ class ConsumerServicer:
         try:
             while True:
                 deliveries = await stream.next(_GROUP_MESSAGES_MAX, _GROUP_BYTES_MAX)
-                async for group in self._groups(registered, stream, deliveries):
+                async for group, payload_bytes in self._groups(registered, stream, deliveries):
                     yield group
                     registered.subscription.drained(stream, len(group))
-                    metrics.delivered(len(group), sum(map(body_bytes, group)))
+                    metrics.delivered(len(group), payload_bytes)
         except StreamEnded as ended:
             if ended.error is not None:
                 raise refusal(ended.error) from None
@@ -156,19 +156,20 @@ class ConsumerServicer:
         registered: RegisteredConsumer,
         stream: ConsumerStream,
         deliveries: Sequence[Delivery],
-    ) -> AsyncIterator[list[Body]]:
-        """Encode deliveries into groups of a size that is good to send at once."""
+    ) -> AsyncIterator[tuple[list[Body], int]]:
+        """Encode deliveries into groups of a size that is good to send; tell their payloads'."""
         group: list[Body] = []
-        size = 0
+        size = payload_bytes = 0
         for delivery in deliveries:
             async for piece in _pieces(registered, stream, delivery):
                 group += self._encode(registered, piece, delivery.attempt)
                 size += piece.size_bytes
+                payload_bytes += piece.payload_bytes
                 if size >= _GROUP_BYTES_MAX:
-                    yield group
-                    group, size = [], 0
+                    yield group, payload_bytes
+                    group, size, payload_bytes = [], 0, 0
         if group:
-            yield group
+            yield group, payload_bytes
 
     def _encode(self, registered: RegisteredConsumer, piece: Piece, attempt: int) -> list[Body]:
         topic, subscription = registered.topic, registered.subscription.name

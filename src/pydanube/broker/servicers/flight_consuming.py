@@ -155,20 +155,21 @@ class ExchangeStream:
 
     async def _encode(self, deliveries: Sequence[Delivery]) -> Groups:
         group: list[Body] = []
-        size = rows = 0
+        size = rows = payload_bytes = 0
         for delivery in deliveries:
             async for piece in self._pieces(delivery):
                 for part in small_enough(piece):
                     group.append(self._message(part, delivery.attempt))
                     size += body_bytes(group[-1])
                     rows += part.count
+                    payload_bytes += part.payload_bytes
                     if size >= GROUP_BYTES_MAX:
                         yield group
-                        self._metrics.delivered(rows, size)
-                        group, size, rows = [], 0, 0
+                        self._metrics.delivered(rows, payload_bytes)
+                        group, size, rows, payload_bytes = [], 0, 0, 0
         if group:
             yield group
-            self._metrics.delivered(rows, size)
+            self._metrics.delivered(rows, payload_bytes)
 
     async def _pieces(self, delivery: Delivery) -> AsyncIterator[Piece]:
         if delivery.pieces is not None:
