@@ -1,5 +1,6 @@
 """A real `danube broker` in a process of its own, on ports that stay its own across restarts."""
 
+import os
 import random
 import signal
 import socket
@@ -72,6 +73,8 @@ class BrokerProcess:
         self._arguments = list(arguments)
         if engine is not None:
             self._arguments += ["--engine", engine]
+        self.environment: dict[str, str] = {}
+        """What the process is given beside what this one has."""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -104,6 +107,7 @@ class BrokerProcess:
                 ],
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self.environment},
             )
         if wait:
             self.wait_ready()

@@ -38,6 +38,8 @@ class Sharing(Struct, frozen=True, kw_only=True):
     leadership: "Leadership"
     peer_address: str
     """Where other brokers reach this one."""
+    resign: Callable[[float], Awaitable[None]]
+    """Let another broker lead, within so many seconds."""
     end: Callable[[], Awaitable[None]]
     """Give up what only this broker holds, before the store is closed."""
 
