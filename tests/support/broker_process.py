@@ -144,6 +144,13 @@ class BrokerProcess:
         """Take the broker's life without a word."""
         return self._end(signal.SIGKILL)
 
+    def wait_ended(self) -> int:
+        """Wait until the broker has ended by itself, and return its exit code."""
+        assert self.process is not None
+        code = self.process.wait(STOP_SECONDS_MAX)
+        self.process = None
+        return code
+
     def _end(self, number: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(number)
