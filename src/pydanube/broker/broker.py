@@ -8,7 +8,7 @@ from msgspec import Struct
 from pydanube.broker.addresses import AdvertisedUrls
 from pydanube.broker.config import BrokerConfig
 from pydanube.broker.dead_letters import DeadLetters
-from pydanube.broker.disk_watch import Disk, DiskWatch, Trouble
+from pydanube.broker.disk_watch import Disk, DiskWatch, Trouble, of_disk
 from pydanube.broker.gate import Gate
 from pydanube.broker.giving_up import GaveUp
 from pydanube.broker.metadata import BrokerStore, OpenMetadata, Peers
@@ -418,7 +418,7 @@ class Broker:
     # A disk that takes nothing.
 
     def _watched_disks(self, serving: _Serving) -> DiskWatch:
-        storage, metadata, raft = serving.storage, serving.metadata, serving.opened.raft
+        storage, metadata = serving.storage, serving.opened.on_disk
         disks = [
             Disk(
                 name="the journal",
@@ -426,12 +426,12 @@ class Broker:
                 writing_since_ms=lambda: storage.writing_since_ms,
             )
         ]
-        if serving.opened.etcd is None:
+        if metadata is not None:
             disks.append(
                 Disk(
                     name="the metadata",
-                    failure=lambda: metadata.failure,
-                    writing_since_ms=lambda: raft.writing_since_ms if raft is not None else None,
+                    failure=lambda: of_disk(metadata.failure),
+                    writing_since_ms=lambda: metadata.writing_since_ms,
                 )
             )
         return DiskWatch(self._machine.clock, disks, self._config.storage.sync_seconds_max)

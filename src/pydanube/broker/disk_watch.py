@@ -102,5 +102,12 @@ class DiskWatch:
         return found
 
 
+def of_disk(failure: DanubeError | None) -> DanubeError | None:
+    """Return a failure whose cause is the disk: what a bug has stopped, a restart stops again."""
+    if failure is not None and isinstance(failure.__cause__, OSError):
+        return failure
+    return None
+
+
 def _first_sentence(text: str) -> str:
     return text.partition(". ")[0]

@@ -72,7 +72,9 @@ async def open_shared(
         resign=raft.give_up_lead,
         end=_nothing_to_end,
     )
-    return OpenMetadata(store=raft, broker=BrokerId(raft.node), sharing=sharing, raft=raft)
+    return OpenMetadata(
+        store=raft, broker=BrokerId(raft.node), sharing=sharing, raft=raft, on_disk=raft
+    )
 
 
 async def refuse_a_past_alone(config: BrokerConfig, files: Files) -> None:

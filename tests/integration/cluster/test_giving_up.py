@@ -2,10 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from pydanube import connect
 from pydanube.broker.disk_watch import Trouble
 from pydanube.cluster.giving_up import CANNOT_WRITE_AGAIN, RECOVERED
+from pydanube.cluster.ownership import Ownership
 from pydanube.cluster.records import BrokerState
+from pydanube.wire.calls import CallRefused
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from tests.support.broker_cluster import BrokerCluster, ClusterBroker
@@ -73,6 +77,27 @@ async def test_who_gives_up_while_it_is_emptied_is_drained(cluster: BrokerCluste
     await other.clustering.operations._set_state(me, BrokerState(mode="draining", reason="unload"))
     await stop_journal(owner)
     await cluster.until(lambda: other.clustering.directory.view.state(me).mode == "drained")
+
+
+async def test_emptying_a_broker_that_hangs_ends_with_an_error_and_leaves_nothing_behind(
+    cluster: BrokerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hand_over(ownership: Ownership, *_: object) -> None:
+        await released.wait()
+
+    released = asyncio.Event()
+    await publish(cluster.brokers[0].url, b"0")
+    owner = await cluster.owned(TOPIC)
+    other = next(each for each in cluster.brokers if each is not owner)
+    await cluster.until(lambda: len(other.clustering.directory.view.active()) == 3)
+    monkeypatch.setattr(Ownership, "hand_over", hand_over)
+    request = admin.UnloadBrokerRequest(broker_id=str(owner.id), timeout_seconds=1)
+    async with asyncio.timeout(SOON_SECONDS):
+        with pytest.raises(CallRefused, match="let none of its 1 topics go within 1 s"):
+            await cluster.client(other).call(services.UNLOAD_BROKER, request)
+    await cluster.until(lambda: other.clustering.directory.view.state(owner.id).mode == "active")
+    assert await publish(other.url, b"1") == [1], "it still serves what it has"
+    released.set()
 
 
 async def test_who_gives_up_leads_no_more(cluster: BrokerCluster) -> None:
