@@ -100,6 +100,20 @@ async def test_emptying_a_broker_that_hangs_ends_with_an_error_and_leaves_nothin
     released.set()
 
 
+async def test_who_gave_up_and_is_removed_is_not_listed_any_more(
+    cluster: BrokerCluster, etcd_url: str | None
+) -> None:
+    if etcd_url is not None:
+        return  # Its brokers are no nodes, and are not removed.
+    broker, other = cluster.brokers[0], cluster.brokers[1]
+    me = broker.id
+    await stop_journal(broker)
+    await broker.stop()
+    await cluster.until(lambda: me in other.clustering.directory.view.lost())
+    await cluster.client(other).call(services.REMOVE_NODE, admin.RemoveNodeRequest(node_id=me))
+    assert await status(cluster, other, me) == "unknown"
+
+
 async def test_who_gives_up_leads_no_more(cluster: BrokerCluster) -> None:
     leader = await cluster.leading()
     await stop_journal(leader)
