@@ -40,6 +40,7 @@ FaultName = Literal[
     "drift",
     "unheard",
     "unsure",
+    "sick_disk",
 ]
 
 
@@ -83,6 +84,8 @@ class ClusterFaults:
     """A topic moves while clients hear nothing of what its owner answers, and ask again later."""
     unsure: bool = False
     """The owner of a topic that moves is not sure of its place for a moment, and then it is."""
+    sick_disk: bool = False
+    """A write fails, or hangs for as long as its process lives."""
 
     @classmethod
     def every(cls) -> "ClusterFaults":

@@ -194,7 +194,9 @@ class ClusterWorld:
             seed,
             ClusterFaults.only(*faults)
             if faults
-            else dataclasses.replace(drawn, calls=False, drift=False, unheard=False, unsure=False),
+            else dataclasses.replace(
+                drawn, calls=False, drift=False, unheard=False, unsure=False, sick_disk=False
+            ),
             dataclasses.replace(draw_plain_plan(_chance(seed, "plan")), **changes),
         )
 

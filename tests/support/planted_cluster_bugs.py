@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pydanube.broker.disk_watch import DiskWatch, Trouble
 from pydanube.cluster import ownership, planning
 from pydanube.cluster.membership import LeaseTerms, Membership
 from pydanube.cluster.mirrors.recorded_sets import RecordedSets
@@ -173,6 +174,15 @@ def acks_ask_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cursor, "answer", answer)
 
 
+def a_stuck_journal_keeps_the_lease(patch: pytest.MonkeyPatch) -> None:
+    """A broker that cannot write stays what it was, and its process lives on."""
+
+    async def until(watch: DiskWatch, matters: Callable[[Trouble], bool]) -> Trouble:
+        return await asyncio.get_running_loop().create_future()
+
+    patch.setattr(DiskWatch, "until", until)
+
+
 @dataclass(frozen=True)
 class Case:
     """A bug, the law that it breaks, and a world in which it does."""
@@ -227,4 +237,5 @@ FOUND = (
     Case(
         what_is_in_doubt_is_handed_over, "lost write", 6, ("unsure",), replicas=1, gap_seconds=0.5
     ),
+    Case(a_stuck_journal_keeps_the_lease, "not served", 1, ("sick_disk",)),
 )

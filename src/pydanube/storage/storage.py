@@ -305,6 +305,11 @@ class Storage:
         return self._writer.failure
 
     @property
+    def writing_since_ms(self) -> int | None:
+        """Since when the journal is busy with one group; None while it is idle."""
+        return self._writer.writing_since_ms
+
+    @property
     def unsynced_bytes(self) -> int:
         """How much waits for the disk."""
         return self._writer.unsynced_bytes

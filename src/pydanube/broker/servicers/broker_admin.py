@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from pydanube.balance.scoring import Strategy
 from pydanube.broker.addresses import AdvertisedUrls
-from pydanube.cluster.records import BrokerRecord
+from pydanube.cluster.records import BrokerRecord, BrokerState
 from pydanube.errors import InvalidRequest, NotFound, NotSupported
 from pydanube.model.ids import BrokerId
 from pydanube.topics.manager import TopicManager
@@ -60,7 +60,7 @@ class BrokerAdminServicer:
         serve(table, services.TRIGGER_REBALANCE, self.rebalance)
 
     async def list_brokers(self, request: admin.Empty, call: Call) -> admin.BrokerListResponse:
-        """Describe every registered broker."""
+        """Describe every registered broker, and those that gave up and are not back."""
         if self._cluster is None:
             alone = BrokerRecord(
                 broker_url=self._this.urls.broker_url,
@@ -73,8 +73,13 @@ class BrokerAdminServicer:
             )
         view = self._cluster.directory.view
         infos = [
-            _info(broker, record, view.leader, view.state(broker).mode)
+            _info(broker, record, view.leader, _status(view.state(broker)))
             for broker, record in sorted(view.brokers.items())
+        ]
+        infos += [
+            _info(broker, state.place, None, f"down: cannot write: {state.why}")
+            for broker, state in view.lost().items()
+            if state.place is not None
         ]
         return admin.BrokerListResponse(brokers=infos)
 
@@ -203,6 +208,10 @@ def _balance_message(balance: "Balance") -> admin.ClusterBalanceResponse:
         ],
         assignment_strategy=_STRATEGY_NAMES[balance.strategy],
     )
+
+
+def _status(state: BrokerState) -> str:
+    return f"{state.mode}: could not write: {state.why}" if state.why else state.mode
 
 
 def _info(
