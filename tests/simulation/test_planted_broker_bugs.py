@@ -260,6 +260,23 @@ def segments_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_store, "write_atomically", write)
 
 
+def acks_count_by_name_and_offset_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subscription, "may_settle", lambda *arguments: True)
+
+
+def acks_from_before_a_restart_count_by_name_and_offset_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is out with a consumer is safe; what was there before the broker started is not."""
+
+    def may_settle(self: Subscription, mark: str | None, offset: Offset, peer: str) -> bool:
+        is_out = self._dispatcher.holder(offset) is not None
+        return not is_out or mark is None or self.knows(mark)
+
+    monkeypatch.setattr(Subscription, "may_settle", may_settle)
+    monkeypatch.setattr(plans, "CHURNS_ONE_IN", 1)
+
+
 PLANTED: list[tuple[Plant, Faults, str]] = [
     # A broker that finds its own promises broken says so, and does not start.
     (journal_is_not_synced, CRASHES, "broker|lost write"),
@@ -290,6 +307,8 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     (journal_files_go_before_their_messages_are_elsewhere, CRASHES, "lost write|unseen"),
     (segments_are_not_synced, CRASHES, "lost write|stuck|broker"),
     (numbers_of_messages_are_ignored, Faults(network=True), "stored twice"),
+    (acks_count_by_name_and_offset_alone, Faults(), "settled by others"),
+    (acks_from_before_a_restart_count_by_name_and_offset_alone, CRASHES, "settled by others"),
 ]
 
 

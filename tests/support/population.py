@@ -108,7 +108,8 @@ class Population:
         return RawConsumer(ground, topic, AUDIT, AUDIT, "Exclusive", Temper(AUDIT))
 
     def churner(self) -> Churner:
-        return Churner(self._ground("churner"), self._ground("churner", ADMIN_PORT))
+        grounds = self._ground("churner"), self._ground("churner", ADMIN_PORT)
+        return Churner(*grounds, self._history)
 
     def reconfigurer(self, plan: WorldPlan) -> Reconfigurer:
         subscriptions = [
