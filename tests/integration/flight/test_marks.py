@@ -1,4 +1,4 @@
-"""Acks, nacks and cursors over Flight: they touch only what this topic and subscription delivered."""
+"""Over Flight, acks and cursors touch only what this topic and this subscription delivered."""
 
 from collections.abc import Callable
 from typing import Any
