@@ -401,7 +401,7 @@ class Subscription:
     def seek(self, offset: Offset, done: Done) -> None:
         """Go on from there, whatever was settled before; `done` follows once it is durable.
 
-        Deliveries not yet sent are forgotten, and acks of earlier ones count no more, unless the
+        Deliveries not yet sent are forgotten, and acks of earlier ones settle nothing, unless the
         broker is restarted in between.
         """
         cursor = self._context.cursor
