@@ -6,6 +6,7 @@ Some have been in the broker; the world found them, and keeps looking for them h
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from pydanube.storage.segments import directory_store
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.cursor import Cursor
+from pydanube.subscriptions.marks import Marks
 from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.catalog import Catalog, Ids
 from pydanube.topics.topic import Topic
@@ -277,6 +279,16 @@ def acks_from_before_a_restart_count_by_name_and_offset_alone(
     monkeypatch.setattr(plans, "CHURNS_ONE_IN", 1)
 
 
+def marks_are_others_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = count()
+
+    def others(self: Marks, life: str) -> None:
+        make(self, f"{life}-{next(drawn)}")
+
+    make = Marks.__init__
+    monkeypatch.setattr(Marks, "__init__", others)
+
+
 PLANTED: list[tuple[Plant, Faults, str]] = [
     # A broker that finds its own promises broken says so, and does not start.
     (journal_is_not_synced, CRASHES, "broker|lost write"),
@@ -308,6 +320,7 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     (segments_are_not_synced, CRASHES, "lost write|stuck|broker"),
     (numbers_of_messages_are_ignored, Faults(network=True), "stored twice"),
     (acks_count_by_name_and_offset_alone, Faults(), "settled by others"),
+    (marks_are_others_after_a_restart, CRASHES, "acked and redelivered"),
     (acks_from_before_a_restart_count_by_name_and_offset_alone, CRASHES, "settled by others"),
 ]
 
