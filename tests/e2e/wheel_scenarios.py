@@ -195,6 +195,32 @@ async def nack(client: DanubeClient) -> None:
     say(received=received)
 
 
+async def late_hands(client: DanubeClient, topic: str) -> None:
+    """Hold messages while the names they came by are made anew, and ack them then.
+
+    What the new subscription delivers meanwhile is received and left unacked.
+    """
+    producer = await new_producer(client, topic, reliable=True)
+    consumer, queue = await new_consumer(client, topic, "sub", "Shared", "old")
+    for number in range(3):
+        await producer.send(f"old{number}".encode())
+    held = [await asyncio.wait_for(queue.get(), RECEIVE_SECONDS_MAX) for _ in range(3)]
+    await consumer.close()
+    say(held=[facts(each) for each in held])
+    publishes = await asyncio.to_thread(sys.stdin.readline)
+    other, other_queue = await new_consumer(client, topic, "sub", "Shared", "new")
+    if publishes.strip() == "publish":
+        anew = await new_producer(client, topic, reliable=True, name="q")
+        for number in range(3):
+            await anew.send(f"new{number}".encode())
+    got = [await asyncio.wait_for(other_queue.get(), RECEIVE_SECONDS_MAX) for _ in range(3)]
+    for message in held:
+        # The consumer of before is closed, and its connection is not: late acks go out.
+        await consumer.ack(message)
+    await other.close()
+    say(got=[facts(each) for each in got])
+
+
 async def keys(client: DanubeClient, key_count: int, per_key: int, reliable: bool) -> None:
     """Two consumers share the keys."""
     topic = f"/default/keys-{reliable}"
@@ -367,6 +393,7 @@ SCENARIOS: dict[str, Callable[..., Awaitable[None]]] = {
         partitions,
         large,
         nack,
+        late_hands,
         keys,
         filters,
         schemas,

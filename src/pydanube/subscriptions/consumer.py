@@ -87,6 +87,10 @@ class Consumer:
         self._superseded.pop(peer, None)
         self._holder = peer
 
+    def is_held_by(self, peer: str) -> bool:
+        """Tell whether a connection is the one that has this name now."""
+        return self._holder == peer
+
     def is_superseded(self, peer: str) -> bool:
         """Tell whether another connection has taken this name over from `peer`."""
         return peer in self._superseded

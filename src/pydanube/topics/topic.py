@@ -424,6 +424,7 @@ class Topic:
         progress: Progress,
         settings: DispatchSettings,
         seen_end: Offset,
+        life: str | None = None,
     ) -> Subscription:
         """Let a subscription see this topic's messages from its progress on.
 
@@ -451,6 +452,7 @@ class Topic:
                 store_dead_letter=self._store_dead_letter,
                 message_ttl_ms=self.message_ttl_ms,
             ),
+            life,
         )
         self.subscriptions[name] = subscription
         return subscription
