@@ -256,6 +256,7 @@ class Broker:
                 topics=lambda: topic_readings(topics, clock.monotonic_ms()),
                 unsynced_bytes=lambda: storage.unsynced_bytes,
                 journal_failed=lambda: storage.failure is not None,
+                journal_waiting=lambda: storage.waiting_for is not None,
                 unexported_bytes=lambda: storage.unexported_bytes,
                 topics_failing=lambda: len(storage.failing_exports()),
                 process=read_process,
@@ -415,9 +416,17 @@ class Broker:
         return self._serving.storage.failure or self._serving.metadata.failure
 
     @property
+    def waiting_for(self) -> str | None:
+        """What it has no room for at the moment, and the remedy; it goes on once it has."""
+        if self._serving is None:
+            return None
+        return self._serving.storage.waiting_for or self._serving.metadata.waiting_for
+
+    @property
     def is_ready(self) -> bool:
         """Whether it takes messages."""
-        return self.client_gate.is_open and not self._draining and self.failure is None
+        is_open = self.client_gate.is_open and not self._draining
+        return is_open and self.failure is None and self.waiting_for is None
 
     @property
     def notes(self) -> list[str]:
@@ -426,6 +435,8 @@ class Broker:
             return []
         storage = self._serving.storage
         notes = []
+        if self.waiting_for is not None:
+            notes.append(self.waiting_for)
         if self._serving.opened.note is not None:
             notes.append(self._serving.opened.note)
         if storage.store_failure is not None:

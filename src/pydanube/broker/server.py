@@ -127,7 +127,8 @@ class BrokerServer:
     def _unready(self) -> str | None:
         if self._broker.is_ready:
             return None
-        return self._unhealthy() or "the broker is recovering or stopping"
+        waiting_for = self._broker.waiting_for
+        return self._unhealthy() or waiting_for or "the broker is recovering or stopping"
 
     @property
     def client_port(self) -> int:

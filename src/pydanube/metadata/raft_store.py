@@ -236,6 +236,11 @@ class RaftStore(MachineStore, Replicated):
         """Why this node takes no part any more, None while all is well; for health checks."""
         return self._node.failure
 
+    @property
+    def waiting_for(self) -> str | None:
+        """What this node has no room for, and the remedy; None while it has."""
+        return self._node.waiting_for
+
     def status(self) -> RaftStatus:
         """Return what this node knows of its cluster."""
         raft = self._node.raft

@@ -237,6 +237,13 @@ JOURNAL_METRICS: Mapping[str, Metric] = {
         "1 after a failed write or sync: the broker accepts nothing until it is restarted. "
         "PyDanube's own.",
     ),
+    "waiting": Metric(
+        "danube_journal_waiting",
+        "gauge",
+        (),
+        "1 while descriptors, memory or space are used up: messages are refused until there is "
+        "room again. PyDanube's own.",
+    ),
 }
 
 

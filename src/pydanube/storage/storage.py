@@ -303,6 +303,14 @@ class Storage:
         return self._writer.failure
 
     @property
+    def waiting_for(self) -> str | None:
+        """What the journal has no room for, and the remedy; None while it has.
+
+        It has not stopped: it refuses messages, and goes on by itself once there is room.
+        """
+        return self._writer.waiting_for
+
+    @property
     def unsynced_bytes(self) -> int:
         """How much waits for the disk."""
         return self._writer.unsynced_bytes
