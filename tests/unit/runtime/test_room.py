@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydanube.runtime.files import NoRoom, read_whole
 from pydanube.runtime.mended_file import MendedFile
 from pydanube.runtime.room import Room, WaitEnded, describe
 from pydanube.runtime.system_files import SystemFiles
+from tests.support.small_disk import small_disk
 
 
 def no_room(number: int = errno.EMFILE) -> NoRoom:
@@ -108,23 +108,15 @@ async def test_a_file_whose_thread_cannot_start_was_not_opened(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
-    root = tmp_path / "small"
-    root.mkdir()
-    try:
-        command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(root)]
-        subprocess.run(command, check=True, capture_output=True)
-    except (subprocess.CalledProcessError, FileNotFoundError):
-        pytest.skip("a small file system needs root")
-    yield root
-    subprocess.run(["umount", str(root)], check=True)
+def full_soon(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path, "256k") as root:
+        yield root
 
 
-async def test_a_file_on_a_full_file_system_goes_on_when_there_is_room(small_disk: Path) -> None:
+async def test_a_file_on_a_full_file_system_goes_on_when_there_is_room(full_soon: Path) -> None:
     files = SystemFiles()
-    ballast = small_disk / "ballast"
-    path = str(small_disk / "log")
+    ballast = full_soon / "ballast"
+    path = str(full_soon / "log")
     file = MendedFile(files, path, await files.create(path), 0)
     await file.append_and_sync([b"first "])
     ballast.write_bytes(b"x" * 200_000)
