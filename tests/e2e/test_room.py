@@ -179,7 +179,7 @@ async def test_a_full_disk_that_has_room_again_needs_no_restart_and_loses_nothin
             await publish(range(20))
             room = os.statvfs(root)
             ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - 30_000))
-            rest = asyncio.gather(*(publish(range(start, 400, 4)) for start in range(20, 24)))
+            rest = asyncio.gather(*(publish(range(start, 180, 4)) for start in range(20, 24)))
             await until(lambda: broker.get("/readyz")[0] == 503, broker)
             assert "free space" in broker.get("/readyz")[1]
             status, words = broker.get("/healthz")

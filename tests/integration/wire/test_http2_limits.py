@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -197,6 +197,18 @@ async def test_who_is_turned_away_and_does_not_leave_is_thrown_out():
         attacker = await attack()
         assert await within_patience(attacker.farewell()) is ErrorCode.ENHANCE_YOUR_CALM
         await within_patience(attacker.dropped())
+
+
+async def test_who_is_turned_away_in_a_crowd_gets_no_moment_to_leave():
+    async with attacked(connections_max=1, backlog=2) as (server, attack):
+        crowd = [await attack() for _ in range(6)]
+        told = 0
+        for each in crowd:
+            with suppress(ConnectionError, EOFError):
+                told += await within_patience(each.farewell()) is ErrorCode.ENHANCE_YOUR_CALM
+        assert told == 2
+        while server._leaving:
+            await asyncio.sleep(0.01)
 
 
 async def test_calls_of_who_is_cut_off_leave_nothing_for_the_collector_of_garbage():
