@@ -18,6 +18,7 @@ from pydanube.wire.danube import services
 from tests.support.raw_http2 import DATA, HEADERS, RawCall
 
 PATIENCE_SECONDS = 20
+MIB = 1024 * 1024
 
 
 def within_patience(awaitable):
@@ -458,7 +459,7 @@ class EngineContract:
 
         table = HandlerTable()
         table.add_unary("/test/unary", handler)
-        limit = ConnectionLimit(connections_max=2, per_address_max=2, backlog=4)
+        limit = ConnectionLimit(connections_max=2, per_address_max=2, backlog=4, held_bytes_max=MIB)
         server = await self.engine().serve(table, "127.0.0.1", 0, limit)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             assert await channel.unary_unary("/test/unary")(b"in") == b"in"

@@ -3,6 +3,7 @@
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from pydanube.broker.errors import InvalidConfig
 from pydanube.runtime.network import LISTEN_BACKLOG
@@ -50,6 +51,14 @@ class Connections(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Wanted,
         Meta(description="From other brokers. none: an eighth of what is left, up to 256."),
     ] = None
+    held_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=16 * 1024 * 1024,
+            description="Bytes of unfinished requests and of unread replies for all connections "
+            "of a port; who holds most is parted with beyond it. Only the engine http2.",
+        ),
+    ] = 1024 * 1024 * 1024
     prometheus_max: Annotated[
         int,
         Meta(ge=1, description="To the metrics port, at once; more get the answer 503."),
@@ -107,7 +116,12 @@ def _plan(wanted: Connections, left: int, reserved: int, backlog: int) -> Connec
     few = min(_BACKLOG_OTHERS_MAX, max(1, backlog // 4))
 
     def limit(count: int) -> ConnectionLimit:
-        return ConnectionLimit(connections_max=count, per_address_max=count, backlog=few)
+        return ConnectionLimit(
+            connections_max=count,
+            per_address_max=count,
+            backlog=few,
+            held_bytes_max=wanted.held_bytes_max,
+        )
 
     clients = wanted.client_max or CLIENTS_MAX
     return ConnectionPlan(
@@ -115,6 +129,7 @@ def _plan(wanted: Connections, left: int, reserved: int, backlog: int) -> Connec
             connections_max=clients,
             per_address_max=min(clients, wanted.client_per_address_max),
             backlog=backlog,
+            held_bytes_max=wanted.held_bytes_max,
         ),
         admin=limit(wanted.admin_max or others),
         raft=limit(wanted.raft_max or others),
@@ -124,18 +139,9 @@ def _plan(wanted: Connections, left: int, reserved: int, backlog: int) -> Connec
 
 
 def _with_clients(plan: ConnectionPlan, clients: int, wanted: Connections) -> ConnectionPlan:
-    client = ConnectionLimit(
-        connections_max=clients,
-        per_address_max=min(clients, wanted.client_per_address_max),
-        backlog=plan.client.backlog,
-    )
-    return ConnectionPlan(
-        client=client,
-        admin=plan.admin,
-        raft=plan.raft,
-        prometheus=plan.prometheus,
-        reserved=plan.reserved,
-    )
+    per_address = min(clients, wanted.client_per_address_max)
+    client = replace(plan.client, connections_max=clients, per_address_max=per_address)
+    return replace(plan, client=client)
 
 
 def _between(least: int, number: int, most: int) -> int:

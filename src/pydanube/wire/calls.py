@@ -163,6 +163,8 @@ class ConnectionLimit(Struct, frozen=True, kw_only=True):
     """From one address; not every engine tells addresses apart."""
     backlog: int
     """How many may wait to be accepted, or to leave after they were turned away."""
+    held_bytes_max: int
+    """What may be held for all of them; an engine may have a measure of its own."""
 
 
 class Engine(Protocol):

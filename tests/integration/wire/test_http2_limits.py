@@ -243,3 +243,16 @@ async def test_calls_of_who_is_cut_off_leave_nothing_for_the_collector_of_garbag
         assert gc.collect() < 2 * calls
     finally:
         gc.enable()
+
+
+async def test_who_makes_the_server_hold_most_goes_when_all_together_make_it_hold_too_much():
+    """Each alone is within its limits; the honest client, who holds nothing, stays."""
+    async with attacked(held_bytes_max=3 * MIB, idle_seconds_max=0.5) as (server, attack):
+        crowd = [await attack(reads=False) for _ in range(4)]
+        for count, each in enumerate(crowd, start=1):
+            wide = settings_frame({INITIAL_WINDOW_SIZE: 2**30}) + window_update_frame(0, 2**30)
+            each.send(HELLO, wide, *[TARGET.call(number) for number in range(20 * count)])
+        await within_patience(crowd[-1].dropped())
+        while sum(each.held_bytes for each in server._connections) > 3 * MIB:
+            await asyncio.sleep(0.01)
+        assert server.connection_count >= 2

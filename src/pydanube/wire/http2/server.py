@@ -11,7 +11,7 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable, Server
-from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.http2.limits import Http2Limits, plan_relief
 from pydanube.wire.http2.server_connection import Registry, ServerConnection, TurnedAway
 from pydanube.wire.http2.tls import REFRESH_SECONDS, TlsFiles
 from pydanube.wire.http2.turns import Turns
@@ -153,6 +153,7 @@ class Http2Server(Server, Registry):
         now_ms = self._clock.monotonic_ms()
         for connection in list(self._connections):
             connection.tick(now_ms)
+        self._relieve_memory()
         for address, count in self._turned_away.most_common(ADDRESSES_LOGGED_MAX):
             _log.warning(
                 "connections were turned away",
@@ -162,6 +163,19 @@ class Http2Server(Server, Registry):
                 limit=self._limits.connections_max,
             )
         self._turned_away.clear()
+
+    def _relieve_memory(self) -> None:
+        """Part with those who make us hold most, if all together make us hold too much."""
+        connections = list(self._connections)
+        held = [connection.held_bytes for connection in connections]
+        for place in plan_relief(held, self._limits.held_bytes_max):
+            _log.warning(
+                "a connection is given up, for too much is held for all of them",
+                peer=connections[place].peer,
+                held_bytes=held[place],
+                limit=self._limits.held_bytes_max,
+            )
+            connections[place].abort()
 
 
 def _time_limits(limits: Http2Limits) -> list[float]:

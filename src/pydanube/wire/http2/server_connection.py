@@ -242,6 +242,12 @@ class ServerConnection(Receiver, Busy):
         self._codec.connection_lost()
         self._flush()
 
+    @property
+    def held_bytes(self) -> int:
+        """What is in memory for this peer: unfinished requests, and replies it has not read."""
+        waiting = self._transport.get_write_buffer_size()
+        return self._codec.buffered_bytes + self._codec.queued_bytes + waiting
+
     def abort(self) -> None:
         """Close at once."""
         drop(self._transport)
