@@ -385,6 +385,9 @@ PROCESS_METRICS: Mapping[str, Metric] = {
     "resident_bytes": Metric("process_resident_memory_bytes", "gauge", (), "Memory held in RAM."),
     "virtual_bytes": Metric("process_virtual_memory_bytes", "gauge", (), "Address space."),
     "open_files": Metric("process_open_fds", "gauge", (), "Open file descriptors."),
+    "open_files_max": Metric(
+        "process_max_fds", "gauge", (), "How many descriptors it may have open."
+    ),
     "start_seconds": Metric(
         "process_start_time_seconds", "gauge", (), "Start of the process, seconds since 1970."
     ),
