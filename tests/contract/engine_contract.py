@@ -6,50 +6,21 @@ the frames themselves matter.
 
 import asyncio
 import random
-import socket
 from contextlib import asynccontextmanager
 
 import grpc
 import grpc.aio
 import pytest
 
-from pydanube.wire.calls import CallRefused, ConnectionLimit, HandlerTable, StatusCode, body_bytes
+from pydanube.wire.calls import CallRefused, HandlerTable, StatusCode, body_bytes
 from pydanube.wire.danube import services
 from tests.support.raw_http2 import DATA, HEADERS, RawCall
 
 PATIENCE_SECONDS = 20
-MIB = 1024 * 1024
 
 
 def within_patience(awaitable):
     return asyncio.wait_for(awaitable, PATIENCE_SECONDS)
-
-
-async def connect(port):
-    connection = socket.socket()
-    connection.setblocking(False)
-    await within_patience(asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port)))
-    return connection
-
-
-async def is_served(connection):
-    """Say hello as HTTP/2 does; tell whether the server answers that, or ends the connection."""
-    loop = asyncio.get_running_loop()
-    heard = b""
-    try:
-        await loop.sock_sendall(connection, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
-        while _SETTINGS_ACK not in heard:
-            piece = await within_patience(loop.sock_recv(connection, 4096))
-            if not piece:
-                return False
-            heard += piece
-    except ConnectionError:
-        return False
-    return True
-
-
-_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_SETTINGS_ACK = bytes([0, 0, 0, 4, 1, 0, 0, 0, 0])
 
 
 class ClosableGroups:
@@ -452,29 +423,6 @@ class EngineContract:
         async with self.serving() as (server, _):
             with pytest.raises(OSError, match=f"127.0.0.1:{server.port}"):
                 await self.engine().serve(HandlerTable(), "127.0.0.1", server.port)
-
-    async def test_connections_beyond_the_limit_are_turned_away(self):
-        async def handler(request, call):
-            return request
-
-        table = HandlerTable()
-        table.add_unary("/test/unary", handler)
-        limit = ConnectionLimit(connections_max=2, per_address_max=2, backlog=4, held_bytes_max=MIB)
-        server = await self.engine().serve(table, "127.0.0.1", 0, limit)
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-            assert await channel.unary_unary("/test/unary")(b"in") == b"in"
-            silent = await connect(server.port)
-            assert await is_served(silent)
-            strangers = [await connect(server.port) for _ in range(12)]
-            assert not any([await is_served(each) for each in strangers])
-            assert await channel.unary_unary("/test/unary")(b"still") == b"still"
-            silent.close()
-            strangers.append(await connect(server.port))
-            while not await is_served(strangers[-1]):  # It takes note of who left in its turn.
-                strangers.append(await connect(server.port))
-        for each in strangers:
-            each.close()
-        await server.stop(0)
 
     async def test_a_port_is_free_again_after_stop(self):
         server = await self.engine().serve(HandlerTable(), "127.0.0.1", 0)
