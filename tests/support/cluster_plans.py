@@ -40,6 +40,7 @@ FaultName = Literal[
     "drift",
     "unheard",
     "unsure",
+    "room",
 ]
 
 
@@ -83,6 +84,8 @@ class ClusterFaults:
     """A topic moves while clients hear nothing of what its owner answers, and ask again later."""
     unsure: bool = False
     """The owner of a topic that moves is not sure of its place for a moment, and then it is."""
+    room: bool = False
+    """A machine has no descriptors, or no disk space, for a while; never drawn, but asked for."""
 
     @classmethod
     def every(cls) -> "ClusterFaults":
@@ -95,7 +98,8 @@ class ClusterFaults:
     @classmethod
     def drawn(cls, randomness: Randomness) -> "ClusterFaults":
         """Return about a third of them."""
-        return cls(**{each.name: randomness.below(3) == 0 for each in fields(cls)})
+        drawn = {each.name: randomness.below(3) == 0 for each in fields(cls)}
+        return cls(**{**drawn, "room": False})
 
     @property
     def any(self) -> bool:
