@@ -12,6 +12,7 @@ from pydanube.model.ids import TopicId
 from pydanube.model.policies import Durability
 from pydanube.model.progress import ProgressChange
 from pydanube.runtime.randomness import SeededRandomness
+from pydanube.runtime.simulation.append_file import SimulatedAppendFile
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.storage.config import StorageConfig
 from tests.support.journals import DIRECTORY, Broker, broker_on, instant_disk, rotating_at
@@ -214,3 +215,25 @@ async def test_a_file_is_deleted_though_the_deletion_was_interrupted_for_want_of
         await housekeeping_done(disk)
         left = [name for name in await disk.list_names(DIRECTORY) if name.endswith(".log")]
         assert left == names[-1:]
+
+
+async def test_a_journal_that_finds_no_memory_for_a_write_stops_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = instant_disk()
+    broker = await Broker.start(disk)
+    heard: list[object] = []
+    broker.storage.on_failure = heard.append
+    await broker.append(1, b"first")
+
+    async def fail(*arguments: object) -> None:
+        raise MemoryError("no memory for a copy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedAppendFile, "append_and_sync", fail)
+        with pytest.raises(Unavailable, match="no memory for a copy"):
+            await broker.append(1, b"second")
+    assert heard == [broker.storage.failure]
+    await broker.stop()
+    async with broker_on(disk) as again:
+        assert await again.read_all(1) == {0: b"first"}
