@@ -276,7 +276,8 @@ def what_a_full_disk_took_in_part_is_not_cut_off(monkeypatch: pytest.MonkeyPatch
     mend = MendedFile._mend
 
     async def trust(self: MendedFile) -> None:
-        self._length = await self._files.size(self._path)
+        size = await self._files.size(self._path)
+        self._length = lambda: size
         self._check = None
         await mend(self)
 

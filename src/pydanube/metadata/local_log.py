@@ -164,7 +164,7 @@ class LocalLog:
         async def ends_well() -> bool:
             return read_log(await read_whole(self._files, path), start, path).end == self._end
 
-        return MendedFile(self._files, path, file, 0, ends_well)
+        return MendedFile(self._files, path, file, lambda: self._end - start, ends_well)
 
     def _path(self, start: int) -> str:
         return f"{self._directory}/{log_name(start)}"

@@ -18,7 +18,7 @@ from pydanube.metadata.watches import Watches, WatchLimits
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import FileLock, Files
-from pydanube.runtime.room import Room, WaitEnded
+from pydanube.runtime.room import Room, WaitEnded, describe
 from pydanube.runtime.tasks import TaskScope
 
 LOG_BYTES_MAX = 8 * MIB
@@ -103,7 +103,8 @@ class LocalMetadataStore(MachineStore):
                 await lock.release()
                 raise
         except OSError as error:
-            raise Unavailable(f"cannot open the metadata in {directory}: {error}") from error
+            cause = describe(error)
+            raise Unavailable(f"cannot open the metadata in {directory}: {cause}") from error
         store = cls(clock, machine, watches, log, lock, directory, log_bytes_max)
         tasks.start(store._write(), f"metadata log in {directory}")
         store._applied()

@@ -127,7 +127,7 @@ class RaftDisk:
         name = log_name(self._end)
         await write_atomically(self._files, self._directory, name, data)
         path = f"{self._directory}/{name}"
-        file = self._mended(path, await self._files.open_append(path), len(data))
+        file = self._mended(path, await self._files.open_append(path))
         await file.reserve(RESERVED_BYTES)
         await self._release_file()
         self._file = file
@@ -136,13 +136,14 @@ class RaftDisk:
         with suppress(NoRoom):  # Those that stay go when the next log is begun.
             await self._remove_old_logs()
 
-    def _mended(self, path: str, file: AppendFile, length: int) -> MendedFile:
+    def _mended(self, path: str, file: AppendFile) -> MendedFile:
+        """Return the log that begins where the former one ends."""
         start = self._end
 
         async def ends_well() -> bool:
             return read_log(await read_whole(self._files, path), start, path).end == self._end
 
-        return MendedFile(self._files, path, file, length, ends_well)
+        return MendedFile(self._files, path, file, lambda: self._end - start, ends_well)
 
     async def close_in_order(self) -> None:
         """Say that all is well up to here, so that damage to the last group will be seen."""

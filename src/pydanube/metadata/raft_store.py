@@ -37,6 +37,7 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import Files
 from pydanube.runtime.machine import Machine
+from pydanube.runtime.room import describe
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import Engine, HandlerTable, Server
 
@@ -162,7 +163,8 @@ class RaftStore(MachineStore, Replicated):
                 await disk.release()
                 raise
         except OSError as error:
-            raise Unavailable(f"cannot open the metadata in {place.directory}: {error}") from error
+            cause = describe(error)
+            raise Unavailable(f"cannot open the metadata in {place.directory}: {cause}") from error
         return store
 
     def _assemble(

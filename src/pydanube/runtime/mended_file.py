@@ -14,6 +14,7 @@ Check = Callable[[], Awaitable[bool]]
 class MendedFile(AppendFile):
     """After NoRoom the call may be repeated, with the same parts or others.
 
+    Whoever appends knows up to where the file is good, and `length` asks for it.
     The next call cuts off what the failed write left behind, makes the cut durable, checks what is
     before it, and opens the file again. That is safe only because no sync has failed: whatever was
     synced is on the disk, and nobody was told of anything behind it. Every other error is final, of
@@ -21,14 +22,19 @@ class MendedFile(AppendFile):
     """
 
     def __init__(
-        self, files: Files, path: str, file: AppendFile, length: int, check: Check | None = None
+        self,
+        files: Files,
+        path: str,
+        file: AppendFile,
+        length: Callable[[], int],
+        check: Check | None = None,
     ) -> None:
         self._files = files
         self._path = path
         self._file = file
         self._length = length
         self._check = check
-        self._reserved_end = 0
+        self._reserved_bytes = 0
         self._broken = False
         self._dead: OSError | None = None
 
@@ -38,7 +44,7 @@ class MendedFile(AppendFile):
 
     @override
     async def append(self, parts: Sequence[bytes | memoryview]) -> None:
-        await self._append(parts, lambda: self._file.append(parts))
+        await self._carry_out(lambda: self._file.append(parts))
 
     @override
     async def sync(self) -> None:
@@ -50,20 +56,18 @@ class MendedFile(AppendFile):
 
     @override
     async def append_and_sync(self, parts: Sequence[bytes | memoryview]) -> None:
-        await self._append(parts, lambda: self._file.append_and_sync(parts))
+        await self._carry_out(lambda: self._file.append_and_sync(parts))
 
     @override
     async def reserve(self, length: int) -> None:
-        self._reserved_end = self._length + length
+        self._reserved_bytes = length
         await self._file.reserve(length)
 
     @override
     async def close(self) -> None:
         await self._file.close()
 
-    async def _append(
-        self, parts: Sequence[bytes | memoryview], write: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def _carry_out(self, write: Callable[[], Awaitable[None]]) -> None:
         if self._dead is not None:
             raise OSError(errno.EIO, f"an earlier call failed ({self._dead})", self._path)
         try:
@@ -76,16 +80,16 @@ class MendedFile(AppendFile):
         except OSError as error:
             self._dead = error
             raise
-        self._length += sum(map(len, parts))
 
     async def _mend(self) -> None:
+        length = self._length()
         await self._file.close()
-        if await self._files.size(self._path) < self._length:
+        if await self._files.size(self._path) < length:
             raise OSError(errno.EIO, "the file is shorter than what was written to it", self._path)
-        await self._files.truncate(self._path, self._length)
+        await self._files.truncate(self._path, length)
         if self._check is not None and not await self._check():
             raise OSError(errno.EIO, "the file ends otherwise than it was written", self._path)
         self._file = await self._files.open_append(self._path)
         self._broken = False
-        if self._reserved_end > self._length:
-            await self._file.reserve(self._reserved_end - self._length)
+        if self._reserved_bytes:
+            await self._file.reserve(self._reserved_bytes)

@@ -93,6 +93,8 @@ class Room:
 
 
 def describe(error: OSError) -> str:
-    """Say what there is no room for, and how to make some."""
+    """Say what failed; of what found no room, how to make some, too."""
+    if not isinstance(error, NoRoom):
+        return str(error)
     remedy = _REMEDIES.get(error.errno or 0, "see to descriptors, memory and space")
     return f"{error}; {remedy}"

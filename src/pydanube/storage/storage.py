@@ -11,6 +11,7 @@ from pydanube.model.progress import Progress, ProgressChange
 from pydanube.observability.counts import JournalMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import AppendFile, FileLock, Files
+from pydanube.runtime.room import describe
 from pydanube.runtime.tasks import TaskScope, call_soon
 from pydanube.storage.config import MIB, LocalRetention, StorageConfig
 from pydanube.storage.journal.contents import JournalFile, TopicIndex
@@ -644,4 +645,6 @@ def _new_header(directory: str, identity: str, now_ms: int) -> FileHeader:
 
 
 def _cannot_open(directory: str, error: OSError) -> Unavailable:
-    return Unavailable(f"cannot open the journal in {directory}: {error}; see to the disk")
+    return Unavailable(
+        f"cannot open the journal in {directory}: {describe(error)}; see to the disk"
+    )

@@ -117,8 +117,10 @@ async def test_a_file_on_a_full_file_system_goes_on_when_there_is_room(full_soon
     files = SystemFiles()
     ballast = full_soon / "ballast"
     path = str(full_soon / "log")
-    file = MendedFile(files, path, await files.create(path), 0)
+    length = 0
+    file = MendedFile(files, path, await files.create(path), lambda: length)
     await file.append_and_sync([b"first "])
+    length = 6
     ballast.write_bytes(b"x" * 200_000)
     with pytest.raises(NoRoom):
         await file.append_and_sync([b"y" * 100_000])

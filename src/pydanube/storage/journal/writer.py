@@ -363,7 +363,7 @@ class JournalWriter:
             whole = all(frame.end <= len(data) for frame in scan)
             return whole and scan.stop is Stop.END and len(data) == file.end - self._group_start
 
-        return MendedFile(self._files, path, handle, file.end - file.start, ends_well)
+        return MendedFile(self._files, path, handle, lambda: file.end - file.start, ends_well)
 
     def _wait_began(self, lacking: str) -> None:
         _log.warning(

@@ -237,3 +237,17 @@ async def test_a_journal_that_finds_no_memory_for_a_write_stops_and_says_so(
     await broker.stop()
     async with broker_on(disk) as again:
         assert await again.read_all(1) == {0: b"first"}
+
+
+async def test_a_journal_that_cannot_be_opened_for_want_of_room_says_what_to_do() -> None:
+    disk = instant_disk()
+    disk.capacity_bytes = 0
+    with pytest.raises(Unavailable, match=r"cannot open the journal.*No space left.*free space"):
+        await Broker.start(disk)
+    disk.capacity_bytes = None
+    disk.exhaust(errno.EMFILE)
+    with pytest.raises(Unavailable, match=r"cannot open the journal.*ulimit -n"):
+        await Broker.start(disk)
+    disk.exhaust(None)
+    async with broker_on(disk) as broker:
+        await broker.append(1, b"first")
