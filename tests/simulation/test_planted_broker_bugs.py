@@ -17,12 +17,16 @@ from pydanube.dispatch.key_shared import KeySharedDispatcher
 from pydanube.dispatch.reliable import ReliableDispatcher
 from pydanube.errors import Unavailable
 from pydanube.model.ids import Offset, ProducerId
+from pydanube.runtime.files import NoRoom
+from pydanube.runtime.mended_file import MendedFile
+from pydanube.runtime.room import Room
 from pydanube.runtime.simulation.append_file import SimulatedAppendFile
 from pydanube.runtime.simulation.disk import SimulatedFiles
 from pydanube.storage.journal import recovery
 from pydanube.storage.journal.housekeeping import Housekeeping
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.retention import Use
+from pydanube.storage.journal.writer import JournalWriter
 from pydanube.storage.segments import directory_store
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
@@ -41,6 +45,7 @@ pytestmark = pytest.mark.slow
 SEEDS_MAX = 150
 CRASHES = Faults(power=True, kill=True, instant=True)
 HASTE = Faults(instant=True)
+ROOM = Faults(full_disk=True, kill=True)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -289,6 +294,35 @@ def marks_are_others_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Marks, "__init__", others)
 
 
+def a_lack_of_descriptors_is_a_failed_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hasty(self: Room, work: Callable[[], Any]) -> Any:
+        return await work()
+
+    monkeypatch.setattr(Room, "carry_out", hasty)
+
+
+def what_a_full_disk_took_in_part_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = MendedFile._mend
+
+    async def trust(self: MendedFile) -> None:
+        size = await self._files.size(self._path)
+        self._length = lambda: size
+        self._check = None
+        await mend(self)
+
+    monkeypatch.setattr(MendedFile, "_mend", trust)
+
+
+def what_a_full_disk_did_not_take_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hopeful(self: Room, work: Callable[[], Any]) -> Any:
+        with suppress(NoRoom):
+            return await work()
+
+    monkeypatch.setattr(Room, "carry_out", hopeful)
+    # Whoever rotates needs what comes of it.
+    monkeypatch.setattr(JournalWriter, "_rotation_due", lambda self: None)
+
+
 PLANTED: list[tuple[Plant, Faults, str]] = [
     # A broker that finds its own promises broken says so, and does not start.
     (journal_is_not_synced, CRASHES, "broker|lost write"),
@@ -322,6 +356,10 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     (acks_count_by_name_and_offset_alone, Faults(), "settled by others"),
     (marks_are_others_after_a_restart, CRASHES, "acked and redelivered"),
     (acks_from_before_a_restart_count_by_name_and_offset_alone, CRASHES, "settled by others"),
+    (a_lack_of_descriptors_is_a_failed_write, Faults(no_descriptors=True), "broker"),
+    (a_lack_of_descriptors_is_a_failed_write, Faults(full_disk=True), "broker"),
+    (what_a_full_disk_took_in_part_is_not_cut_off, ROOM, "broker|lost write|stuck"),
+    (what_a_full_disk_did_not_take_is_acknowledged, ROOM, "broker|lost write|stuck"),
 ]
 
 

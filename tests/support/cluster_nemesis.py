@@ -91,6 +91,7 @@ class ClusterNemesis:
             "unheard": self._operators.move_unheard,
             "unsure": self._operators.move_unsure,
             "sick_disk": self._sicken_disk,
+            "room": self._leave_no_room,
         }
         # Those without a deed are there from the beginning.
         return [(name, deed) for name, deed in deeds.items() if getattr(faults, name)]
@@ -119,6 +120,8 @@ class ClusterNemesis:
                 self._network.slow(one, other, self._network.links.delay_seconds)
         for machine in self._machines.values():
             machine.disk.slow("sync", 0.0)
+            machine.disk.exhaust(None)
+            machine.disk.capacity_bytes = None
 
     async def keep_running(self) -> None:
         """Start every broker that is down, and restart those that ask for it; for ever."""
@@ -264,6 +267,20 @@ class ClusterNemesis:
         else:
             self._note(f"writes hang on {machine.name} in {place}")
             machine.disk.hang(under=place)
+
+    async def _leave_no_room(self) -> None:
+        machine = self._some_machine()
+        if self._randomness.below(2):
+            self._note(f"{machine.name} can open nothing")
+            machine.disk.exhaust(errno.EMFILE)
+        else:
+            room = self._randomness.below(3_000)
+            self._note(f"the disk of {machine.name} has {room} bytes left")
+            machine.disk.capacity_bytes = machine.disk._medium.used_bytes() + room
+        await asyncio.sleep(self._randomness.uniform(0.2, 4.0))
+        self._note(f"{machine.name} has room again")
+        machine.disk.exhaust(None)
+        machine.disk.capacity_bytes = None
 
     async def _fail_store(self) -> None:
         self._note("the store of segments fails now and then")

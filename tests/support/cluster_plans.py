@@ -42,6 +42,7 @@ FaultName = Literal[
     "unheard",
     "unsure",
     "sick_disk",
+    "room",
 ]
 
 
@@ -88,6 +89,9 @@ class ClusterFaults:
     sick_disk: bool = False
     """A write fails, or hangs for as long as its process lives."""
 
+    room: bool = False
+    """A machine has no descriptors, or no disk space, for a while; never drawn, but asked for."""
+
     @classmethod
     def every(cls) -> "ClusterFaults":
         return cls(**{each.name: True for each in fields(cls)})
@@ -99,7 +103,8 @@ class ClusterFaults:
     @classmethod
     def drawn(cls, randomness: Randomness) -> "ClusterFaults":
         """Return about a third of them."""
-        return cls(**{each.name: randomness.below(3) == 0 for each in fields(cls)})
+        drawn = {each.name: randomness.below(3) == 0 for each in fields(cls)}
+        return cls(**{**drawn, "room": False})
 
     @property
     def any(self) -> bool:

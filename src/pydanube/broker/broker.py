@@ -11,7 +11,7 @@ from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.disk_watch import Disk, DiskWatch, Trouble, of_disk
 from pydanube.broker.gate import Gate
 from pydanube.broker.giving_up import GaveUp
-from pydanube.broker.metadata import BrokerStore, OpenMetadata, Peers
+from pydanube.broker.metadata import BrokerStore, DiskStore, OpenMetadata, Peers
 from pydanube.broker.metadata_opening import open_metadata
 from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer, ThisBroker
@@ -265,6 +265,7 @@ class Broker:
                 topics=lambda: topic_readings(topics, clock.monotonic_ms()),
                 unsynced_bytes=lambda: storage.unsynced_bytes,
                 journal_failed=lambda: storage.failure is not None,
+                journal_waiting=lambda: storage.waiting_for is not None,
                 unexported_bytes=lambda: storage.unexported_bytes,
                 topics_failing=lambda: len(storage.failing_exports()),
                 process=read_process,
@@ -419,11 +420,18 @@ class Broker:
 
     def _watched_disks(self, serving: _Serving) -> DiskWatch:
         storage, metadata = serving.storage, serving.opened.on_disk
+        # A broker alone waits for room as long as it takes: nobody else could serve its topics.
+        is_alone = serving.clustering is None
+
+        def writing_since(disk: Storage | DiskStore) -> int | None:
+            return None if is_alone and disk.waiting_for is not None else disk.writing_since_ms
+
         disks = [
             Disk(
                 name="the journal",
                 failure=lambda: storage.failure,
-                writing_since_ms=lambda: storage.writing_since_ms,
+                writing_since_ms=lambda: writing_since(storage),
+                waiting_for=lambda: storage.waiting_for,
             )
         ]
         if metadata is not None:
@@ -431,7 +439,8 @@ class Broker:
                 Disk(
                     name="the metadata",
                     failure=lambda: of_disk(metadata.failure),
-                    writing_since_ms=lambda: metadata.writing_since_ms,
+                    writing_since_ms=lambda: writing_since(metadata),
+                    waiting_for=lambda: metadata.waiting_for,
                 )
             )
         return DiskWatch(self._machine.clock, disks, self._config.storage.sync_seconds_max)
@@ -481,9 +490,17 @@ class Broker:
         return failure
 
     @property
+    def waiting_for(self) -> str | None:
+        """What it has no room for at the moment, and the remedy; it goes on once it has."""
+        if self._serving is None:
+            return None
+        return self._serving.storage.waiting_for or self._serving.metadata.waiting_for
+
+    @property
     def is_ready(self) -> bool:
         """Whether it takes messages."""
-        return self.client_gate.is_open and not self._draining and self.failure is None
+        is_open = self.client_gate.is_open and not self._draining
+        return is_open and self.failure is None and self.waiting_for is None
 
     @property
     def notes(self) -> list[str]:
@@ -492,7 +509,11 @@ class Broker:
             return []
         storage = self._serving.storage
         clustering = self._serving.clustering
-        found = (self._serving.opened.note, clustering.note if clustering is not None else None)
+        found = (
+            self.waiting_for,
+            self._serving.opened.note,
+            clustering.note if clustering is not None else None,
+        )
         notes = [note for note in found if note is not None]
         if storage.store_failure is not None:
             notes.append(f"the segment store takes nothing: {storage.store_failure}")

@@ -21,6 +21,8 @@ class Disk(Struct, frozen=True, kw_only=True):
     """Why it takes nothing any more, until the broker is started again."""
     writing_since_ms: Callable[[], int | None]
     """Since when what is being written is under way; None while nothing is."""
+    waiting_for: Callable[[], str | None] = lambda: None
+    """What it has no room for, if that is why a write does not come to its end."""
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
@@ -94,10 +96,12 @@ class DiskWatch:
             if failure is not None:
                 return Trouble(why=_first_sentence(str(failure)), is_final=True)
             if self._seconds_max is not None and counted_ms >= self._seconds_max * 1000:
+                unsynced = (
+                    f"no sync of {disk.name} has completed for {counted_ms // 1000} s "
+                    "(storage.sync_seconds_max)"
+                )
                 found = Trouble(
-                    why=f"no sync of {disk.name} has completed for {counted_ms // 1000} s "
-                    "(storage.sync_seconds_max); see to the disk",
-                    is_final=False,
+                    why=f"{unsynced}; {disk.waiting_for() or 'see to the disk'}", is_final=False
                 )
         return found
 

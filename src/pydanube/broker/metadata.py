@@ -24,6 +24,10 @@ class BrokerStore(MetadataStore, Protocol):
     def failure(self) -> DanubeError | None:
         """Why it takes nothing any more; None while all is well."""
 
+    @property
+    def waiting_for(self) -> str | None:
+        """What it has no room for at the moment, and the remedy; None while it has."""
+
 
 class DiskStore(BrokerStore, Protocol):
     """A store on this broker's own disk."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pydanube.broker.addresses import Address, url_beside
 from pydanube.broker.broker import ADMIN_SERVICES, CLIENT_SERVICES, Broker, Urls
 from pydanube.broker.config import BrokerConfig, advertised_urls
+from pydanube.broker.connections import plan_connections
 from pydanube.broker.giving_up import EXIT_CODE, GaveUp, end_process
 from pydanube.broker.metadata import Peers
 from pydanube.broker.servicers.health import SERVICE as HEALTH_SERVICE
@@ -16,12 +17,13 @@ from pydanube.errors import Conflict, InvalidRequest, Unavailable
 from pydanube.observability.http import OperatorPages
 from pydanube.observability.logging import LogFormat, LogLevel, get_logger, log_to_stderr
 from pydanube.observability.metrics import BrokerMetrics
+from pydanube.runtime.descriptors import raise_descriptors_max
 from pydanube.runtime.machine import Machine, this_machine
 from pydanube.runtime.network import Listener
 from pydanube.runtime.process import StopSignals, end_at_once, run
 from pydanube.runtime.tasks import done_before
 from pydanube.runtime.threads import WorkerThreads
-from pydanube.wire.calls import Engine, HandlerTable, Server
+from pydanube.wire.calls import ConnectionLimit, Engine, HandlerTable, Server
 from pydanube.wire.danube.reflection import Reflection
 from pydanube.wire.http2.engine import Http2Engine
 from pydanube.wire.http2.limits import Http2Limits
@@ -52,6 +54,9 @@ class BrokerServer:
         self._broker = Broker(config, machine, self._metrics, peers)
         self._rendering = WorkerThreads("metrics", 1)
         self._servers: list[Server] = []
+        self._plan = plan_connections(
+            machine.descriptors_max, config.broker.connections, is_clustered=config.is_clustered
+        )
         self._pages: Listener | None = None
 
     @classmethod
@@ -85,8 +90,8 @@ class BrokerServer:
         listeners = self._config.broker
         client_table = self._explained(self._broker.client_gate.table, CLIENT_SERVICES)
         admin_table = self._explained(self._broker.admin_gate.table, ADMIN_SERVICES)
-        await self._listen(client_table, listeners.client_address, "client")
-        await self._listen(admin_table, listeners.admin_address, "admin")
+        await self._listen(client_table, listeners.client_address, "client", self._plan.client)
+        await self._listen(admin_table, listeners.admin_address, "admin", self._plan.admin)
         await self._show_pages(listeners.prometheus_address)
         client = advertised_urls(self._config, self.client_port)
         admin = Address(listeners.admin_address.host, self.admin_port)
@@ -105,9 +110,12 @@ class BrokerServer:
         Reflection([*service_names, HEALTH_SERVICE]).register(table)
         return table
 
-    async def _listen(self, table: HandlerTable, address: Address, name: str) -> None:
+    async def _listen(
+        self, table: HandlerTable, address: Address, name: str, limit: ConnectionLimit
+    ) -> None:
         try:
-            self._servers.append(await self._engine.serve(table, address.host, address.port))
+            server = await self._engine.serve(table, address.host, address.port, limit)
+            self._servers.append(server)
         except OSError as error:
             raise _cannot_listen(name, address, error) from error
 
@@ -119,6 +127,7 @@ class BrokerServer:
             unhealthy=self._unhealthy,
             unready=self._unready,
             notes=lambda: self._broker.notes,
+            connections_max=self._plan.prometheus,
         )
         try:
             self._pages = await self._machine.network.listen(
@@ -134,7 +143,8 @@ class BrokerServer:
     def _unready(self) -> str | None:
         if self._broker.is_ready:
             return None
-        return self._unhealthy() or "the broker is recovering or stopping"
+        waiting_for = self._broker.waiting_for
+        return self._unhealthy() or waiting_for or "the broker is recovering or stopping"
 
     @property
     def client_port(self) -> int:
@@ -145,6 +155,11 @@ class BrokerServer:
     def admin_port(self) -> int:
         """The port of administration."""
         return self._servers[1].port
+
+    @property
+    def clients_max(self) -> int:
+        """How many connections the client port takes."""
+        return self._plan.client.connections_max
 
     @property
     def metrics_port(self) -> int | None:
@@ -226,6 +241,7 @@ def run_broker(
     DanubeError says why it could not start, or that it could not keep a promise when it stopped.
     """
     log_to_stderr(log_level, log_format)
+    raise_descriptors_max()
     for notice in config.storage.notices():
         _log.warning(notice)
     run(_run_until_stopped(config, engine_named(engine)))
@@ -246,6 +262,7 @@ async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> None:
             client=server.client_port,
             admin=server.admin_port,
             metrics=server.metrics_port,
+            clients_max=server.clients_max,
         )
         # What is here stays; looking through it for garbage would stop everything for 40 ms.
         gc.collect()

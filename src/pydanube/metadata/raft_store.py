@@ -37,6 +37,7 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import Files
 from pydanube.runtime.machine import Machine
+from pydanube.runtime.room import describe
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import Engine, HandlerTable, Server
 
@@ -162,7 +163,8 @@ class RaftStore(MachineStore, Replicated):
                 await disk.release()
                 raise
         except OSError as error:
-            raise Unavailable(f"cannot open the metadata in {place.directory}: {error}") from error
+            cause = describe(error)
+            raise Unavailable(f"cannot open the metadata in {place.directory}: {cause}") from error
         return store
 
     def _assemble(
@@ -245,6 +247,11 @@ class RaftStore(MachineStore, Replicated):
         """Let another voter lead, if this node leads, works, and one is there."""
         if self._node.failure is None:
             await self._changes.hand_over(seconds)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What this node has no room for, and the remedy; None while it has."""
+        return self._node.waiting_for
 
     def status(self) -> RaftStatus:
         """Return what this node knows of its cluster."""

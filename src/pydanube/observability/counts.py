@@ -225,6 +225,7 @@ class JournalMetrics:
         self.deletions: dict[Labels, int] = {}
         self.unsynced_bytes = 0
         self.failed = 0
+        self.waiting = 0
 
     def synced(self, seconds: float, records: int, byte_count: int) -> None:
         """Count one group made durable."""

@@ -250,6 +250,13 @@ JOURNAL_METRICS: Mapping[str, Metric] = {
         "1 after a failed write or sync: the broker accepts nothing until it is restarted. "
         "PyDanube's own.",
     ),
+    "waiting": Metric(
+        "danube_journal_waiting",
+        "gauge",
+        (),
+        "1 while descriptors, memory or space are used up: messages are refused until there is "
+        "room again. PyDanube's own.",
+    ),
 }
 
 
@@ -391,6 +398,9 @@ PROCESS_METRICS: Mapping[str, Metric] = {
     "resident_bytes": Metric("process_resident_memory_bytes", "gauge", (), "Memory held in RAM."),
     "virtual_bytes": Metric("process_virtual_memory_bytes", "gauge", (), "Address space."),
     "open_files": Metric("process_open_fds", "gauge", (), "Open file descriptors."),
+    "open_files_max": Metric(
+        "process_max_fds", "gauge", (), "How many descriptors it may have open."
+    ),
     "start_seconds": Metric(
         "process_start_time_seconds", "gauge", (), "Start of the process, seconds since 1970."
     ),

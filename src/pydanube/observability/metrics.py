@@ -66,6 +66,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     topics: Callable[[], Iterable[TopicReading]]
     unsynced_bytes: Callable[[], int]
     journal_failed: Callable[[], bool]
+    journal_waiting: Callable[[], bool] = bool
     unexported_bytes: Callable[[], int] = int
     topics_failing: Callable[[], int] = int
     process: Callable[[], ProcessReading] | None = None
@@ -200,6 +201,7 @@ class BrokerMetrics:
         self.topics_owned = len(readings)
         self.journal.unsynced_bytes = sources.unsynced_bytes()
         self.journal.failed = int(sources.journal_failed())
+        self.journal.waiting = int(sources.journal_waiting())
         self.segments.unexported_bytes = sources.unexported_bytes()
         self.segments.topics_failing = sources.topics_failing()
         if sources.cluster is not None:

@@ -2,11 +2,15 @@
 
 import asyncio
 import errno
+import os
 import posixpath
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from pydanube.runtime.files import NoRoom, naming_no_room
 
 _Result = TypeVar("_Result")
 _OPERATIONS_REMEMBERED = 100_000
@@ -41,6 +45,22 @@ _CHANGING: frozenset[OperationName] = frozenset(
         "truncate",
     }
 )
+_OPENING: frozenset[OperationName] = frozenset(
+    {
+        "create",
+        "list_names",
+        "lock",
+        "open_append",
+        "read",
+        "sync_directory",
+        "truncate",
+    }
+)
+"""What takes a descriptor, and changes nothing if there is none."""
+_NAMING_NO_ROOM: frozenset[OperationName] = frozenset(
+    {"append", "create", "lock", "make_directory", "open_append", "rename"}
+)
+"""What fails for want of room when a test says so; a sync that fails has failed, for any reason."""
 
 
 _HANGING: frozenset[OperationName] = frozenset({"append", "sync"})
@@ -80,6 +100,7 @@ class DiskFaults:
         self.log: deque[Operation] = deque(maxlen=_OPERATIONS_REMEMBERED)
         self.stopped = asyncio.Event()
         self._failures: list[_Failure] = []
+        self._exhausted: int | None = None
         self._slowness: dict[OperationName, float] = {}
         self._hanging: list[str] = []
         self._held: list[Callable[[], None]] = []
@@ -89,6 +110,10 @@ class DiskFaults:
     def fail_next(self, name: OperationName, error: OSError, under: str = "") -> None:
         """Let the next such operation fail, on a path that begins with `under`."""
         self._failures.append(_Failure(name, error, under))
+
+    def exhaust(self, number: int | None) -> None:
+        """Open nothing any more, for the reason of that number; None: open everything again."""
+        self._exhausted = number
 
     def slow(self, name: OperationName, seconds: float) -> None:
         """Let each such operation take that much longer, until told otherwise."""
@@ -130,6 +155,7 @@ class DiskFaults:
         # A new event, because the next incarnation may live on another event loop.
         self.stopped = asyncio.Event()
         self._crash_number = None
+        self._exhausted = None
         self._failures.clear()
         self.let_go()
 
@@ -143,6 +169,8 @@ class DiskFaults:
         """Do it, unless a fault is due; `fail` does the damage that such a failure leaves."""
         if self.stopped.is_set():
             raise SimulatedCrash(f"{name} {path}: the machine has stopped")
+        if self._exhausted is not None and name in _OPENING:
+            raise NoRoom(self._exhausted, os.strerror(self._exhausted), path)
         changing = name in _CHANGING
         if changing:
             self.operations += 1
@@ -154,7 +182,8 @@ class DiskFaults:
         if failure is not None:
             if fail is not None:
                 fail()
-            raise failure
+            with naming_no_room() if name in _NAMING_NO_ROOM else nullcontext():
+                raise failure
         try:
             return apply()
         finally:
