@@ -32,6 +32,7 @@ _TOPIC_FIELDS: tuple[tuple[Method[Any, Any], str], ...] = (
     (services.DESCRIBE_TOPIC, "name"),
     (services.SEEK, "topic"),
     (services.LEAVE_SUBSCRIPTION, "topic"),
+    (services.UPDATE_FAILURE_POLICY, "topic"),
     (services.SET_MESSAGE_TTL, "topic"),
     (services.SET_RETENTION, "topic"),
     (services.SET_REPLICAS, "topic"),

@@ -33,7 +33,7 @@ class Consuming(NamedTuple):
     service_addr: str
     topic: str
     subscription: str
-    consumer_name: str
+    consumer_name: str | None
     subscription_type: "SubscriptionType"
     key_filters: tuple[str, ...]
     start_position: str | None
@@ -58,7 +58,11 @@ def check_start_position(
 @click.command("consume")
 @service_addr_option
 @click.option("-t", "--topic", default="/default/test_topic", show_default=True)
-@click.option("-n", "--consumer", default="consumer_pubsub", show_default=True)
+@click.option(
+    "-n",
+    "--consumer",
+    help="Its name; whoever has it already loses it.  [default: a name of its own]",
+)
 @click.option("-m", "--subscription", required=True, help="Created when absent.")
 @click.option(
     "--sub-type",
@@ -86,7 +90,7 @@ def check_start_position(
 def command(
     service_addr: str,
     topic: str,
-    consumer: str,
+    consumer: str | None,
     subscription: str,
     sub_type: str,
     key_filters: tuple[str, ...],

@@ -270,6 +270,12 @@ CLOSE_CONSUMER = Method(
 LEAVE_SUBSCRIPTION = Method(
     SUBSCRIPTION_CONTROL, "Unsubscribe", own.UnsubscribeRequest, own.UnsubscribeResponse
 )
+UPDATE_FAILURE_POLICY = Method(
+    SUBSCRIPTION_CONTROL,
+    "UpdateFailurePolicy",
+    own.UpdateFailurePolicyRequest,
+    own.FailurePolicyResponse,
+)
 
 TOPIC_CONTROL = "pydanube.TopicControl"
 SET_MESSAGE_TTL = Method(
