@@ -11,7 +11,9 @@ from pydanube.client.codecs import Codec, Value
 from pydanube.client.connection import Subscription
 from pydanube.client.message import ReceivedMessage
 from pydanube.client.single_consumer import SETTLE_SECONDS_MAX, TopicConsumer
+from pydanube.client.standings import changes, standings
 from pydanube.errors import Conflict, InvalidRequest, NotSupported, Unavailable
+from pydanube.model.standing import SubscriptionStanding
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.tasks import TaskScope
 
@@ -149,6 +151,27 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         await self._end()
         for partition in self._partitions.values():
             await partition.unsubscribe()
+
+    async def standings(self) -> list[SubscriptionStanding]:
+        """Tell how the subscription gets on, on each topic or partition that is served now.
+
+        It says what blocks or stalls it, how far it is behind, and which failure policy holds.
+        NotSupported, or InvalidRequest, from brokers that cannot tell.
+        """
+        return await standings(self._brokers, self.topics, self._subscription.name)
+
+    async def stops(self) -> AsyncIterator[SubscriptionStanding]:
+        """Iterate over what stops the subscription, and over what goes on again.
+
+        That is a blocked or stalled state with its offset, reason and next step, and then the state
+        in which it goes on. It looks every five seconds; what is stopped already comes first. Ends
+        when the consumer is closed, or with a broker that cannot tell.
+        """
+        news = changes(self._brokers, self.topics, self._subscription.name)
+        async for standing in news:
+            if self.closed:
+                return
+            yield standing
 
     async def batches(self) -> "AsyncIterator[DeliveredBatch]":
         """Receive Arrow batches of a reliable topic instead of messages, until closed.
