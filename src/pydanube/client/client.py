@@ -202,6 +202,9 @@ class Client:
             )
             consumer = Consumer(self._brokers, topics, wanted, codec)
             await consumer.open()
+            for each in self._opened:
+                if isinstance(each, Consumer) and not each.closed and each.is_namesake_of(consumer):
+                    await each.displace()
             return self._keep(consumer)
 
         return Opening(open_consumer)

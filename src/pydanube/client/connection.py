@@ -161,7 +161,9 @@ class Connection:
         """Iterate over a consumer's messages; ends when the broker ends the stream."""
         request = api.ReceiveRequest(request_id=next(self._request_ids), consumer_id=consumer_id)
         replies = self._channel.stream(
-            services.RECEIVE_MESSAGES.path, request.SerializeToString(), metadata=self._metadata
+            services.RECEIVE_MESSAGES.path,
+            request.SerializeToString(),
+            metadata={**(self._metadata or {}), services.TELL_DISPLACED: "1"},
         )
         try:
             async for reply in replies:

@@ -59,6 +59,24 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         """The topic itself, or its partitions in order."""
         return list(self._partitions)
 
+    def is_namesake_of(self, other: "Consumer[Any]") -> bool:
+        """Tell whether both have one place: brokers tell consumers apart by their names."""
+        mine, others = self._subscription, other._subscription
+        names = (mine.name, mine.consumer_name) == (others.name, others.consumer_name)
+        return names and not self._partitions.keys().isdisjoint(other._partitions)
+
+    async def displace(self) -> None:
+        """End it with an error: another consumer of the same client has come under its name."""
+        name = self._subscription.consumer_name
+        self._failure = Conflict(
+            f"another consumer has come under the name {name} and has taken its place in "
+            f"subscription {self._subscription.name}; give each consumer a name of its own, or none"
+        )
+        _log.warning("a consumer was displaced", consumer=name, topics=", ".join(self.topics))
+        await self._tasks.close()
+        self._drop_unread()
+        self._queue.put_nowait(None)
+
     async def open(self) -> None:
         """Subscribe everywhere, then start to receive; raises what any subscribe raises."""
         for partition in self._partitions.values():

@@ -47,7 +47,7 @@ from pydanube.storage.topic_log import Piece
 from pydanube.subscriptions.consumer import Consumer, ConsumerStream
 from pydanube.subscriptions.cursor import Cursor, Done
 from pydanube.subscriptions.due_times import DueTimes
-from pydanube.subscriptions.errors import SubscriptionBusy
+from pydanube.subscriptions.errors import ConsumerDisplaced, SubscriptionBusy
 from pydanube.subscriptions.outbox import Delivery
 from pydanube.subscriptions.troubles import Line, Trouble, Troubles
 from pydanube.subscriptions.troubles import Progress as TroublesProgress
@@ -227,10 +227,10 @@ class Subscription:
 
     def join(self, consumer: Consumer, peer: str) -> None:
         """Let a consumer in, or let it take its own name over from an earlier connection."""
+        self._take(consumer, peer)
         if consumer.stream is not None:
             consumer.stream.end(None)
             consumer.stream = None
-        consumer.taken_by(peer)
         self._activate(consumer)
         if consumer.grace is not None:
             consumer.grace.cancel()
@@ -243,14 +243,35 @@ class Subscription:
         earlier = consumer.stream
         if earlier is not None:
             earlier.end(None)
+        self._take(consumer, peer)
         stream = ConsumerStream(consumer)
         consumer.stream = stream
-        consumer.taken_by(peer)
         # A consumer that has just subscribed keeps what its outbox gathered meanwhile.
         if earlier is not None or not consumer.active or consumer.streamed:
             self._activate(consumer)
         consumer.streamed = True
         return stream
+
+    def check_holds(self, consumer: Consumer, peer: str) -> None:
+        """Refuse a connection whose consumer's name another one has now."""
+        if consumer.is_superseded(peer):
+            raise ConsumerDisplaced(
+                f"another consumer has come under the name {consumer.name} and has taken its place "
+                f"in subscription {self.name}; give each consumer a name of its own, or none"
+            )
+
+    def _take(self, consumer: Consumer, peer: str) -> None:
+        displaced = consumer.taken_by(peer)
+        if displaced is not None and consumer.may_tell_displaced(self._now_ms()):
+            _log.warning(
+                "a consumer was displaced by another one of the same name",
+                topic=self._context.topic,
+                subscription=self.name,
+                consumer=consumer.name,
+                displaced=displaced,
+                by=peer,
+                next="give each consumer a name of its own, or none",
+            )
 
     def close_stream(self, stream: ConsumerStream) -> None:
         """Take note that a stream has ended, for whatever reason."""
