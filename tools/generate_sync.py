@@ -32,6 +32,7 @@ LEFT_OUT = {
     "Consumer.displace",
     "Consumer.is_namesake_of",
     "Client.close",
+    "Client.brokers",
     "Schemas.calls",
     "Consumer.receive_nowait",
 }

@@ -252,6 +252,11 @@ class Client:
             _, policy = await self._brokers.attach(name, self._brokers.service, change_here)
         return policy
 
+    @property
+    def brokers(self) -> Brokers:
+        """The brokers it talks to, for what is built upon a client."""
+        return self._brokers
+
     async def close(self) -> None:
         """Close producers and consumers, then the connections."""
         self.closed = True

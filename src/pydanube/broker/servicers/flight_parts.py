@@ -76,7 +76,8 @@ class FlightParts:
             case AskSubscriptions():
                 return {
                     topic.name: TopicSubscriptions(
-                        subscriptions=standings(topic, question.subscription)
+                        subscriptions=standings(topic, question.subscription),
+                        durability=topic.record.durability if topic.is_reliable else None,
                     )
                     for topic in served
                 }

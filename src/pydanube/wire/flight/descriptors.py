@@ -296,6 +296,8 @@ class TopicSubscriptions(Struct, frozen=True, kw_only=True):
     """One topic of the answer."""
 
     subscriptions: list[SubscriptionStanding]
+    durability: str | None = None
+    """fsync, os or memory: what an acknowledgement of the topic means; null if it keeps nothing."""
 
 
 class SubscriptionsAnswer(Struct, frozen=True, kw_only=True):
