@@ -186,6 +186,44 @@ async def test_ten_bad_messages_of_a_thousand_stop_nobody_in_the_default_set_up(
     assert await unacked(danube_broker, "billing") == []
 
 
+async def test_the_order_of_a_key_holds_around_its_bad_messages(
+    danube_broker: pydanube.Broker,
+) -> None:
+    """On Key-Shared a key goes on once its bad message is dead, and not before."""
+    app = pydanube.App(danube_broker.url)
+    handled: dict[str, list[int]] = {}
+    done = asyncio.Event()
+    keys, each, bad = ("a", "b", "c"), 20, 7
+
+    @app.subscriber(ORDERS, subscription="s", start_position="earliest", concurrency=4,
+                    subscription_type="KeyShared", retries=1)  # fmt: skip
+    async def handle(message: pydanube.ReceivedMessage[Invoice]) -> None:
+        order = message.value  # Raises for those that are none.
+        handled.setdefault(order.item, []).append(order.euros)
+        if sum(map(len, handled.values())) == len(keys) * (each - 1):
+            done.set()
+
+    rows = [
+        {
+            "payload": b"bad"
+            if number == bad
+            else b'{"item":"%s","euros":%d}' % (key.encode(), number),
+            "routing_key": key,
+        }
+        for number in range(each)
+        for key in keys
+    ]
+    async with pydanube.connect(danube_broker.url) as client:
+        async with client.producer(ORDERS) as producer:
+            await producer.send_batch(rows)
+        async with asyncio.timeout(60), app:
+            await done.wait()
+        dead = [letter async for letter in pydanube.DeadLetters(client).read(f"{ORDERS}-dlq")]
+    assert handled == {key: [n for n in range(each) if n != bad] for key in keys}
+    assert sorted(letter.routing_key or "" for letter in dead) == list(keys)
+    assert {letter.attempts for letter in dead} == {2}
+
+
 async def policy_of(broker: pydanube.Broker, subscription: str) -> FailurePolicy:
     async with (
         pydanube.connect(broker.url) as client,

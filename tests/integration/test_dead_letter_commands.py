@@ -216,3 +216,30 @@ async def test_the_commands_do_it_and_answer_in_json_too(
     assert "--confirm" in danube(danube_broker, "dlq", "purge", DEAD, *at, code=2)
     out = danube(danube_broker, "dlq", "purge", DEAD, "--confirm", *at, "--output", "json")
     assert json.loads(out)["left"] == 0
+
+
+async def test_the_tool_of_the_reference_shows_the_defaults_and_changes_what_it_is_given(
+    danube_broker: pydanube.Broker, client: pydanube.Client
+) -> None:
+    async with client.producer(ORDERS) as producer:
+        await producer.send(b"x")
+    async with client.consumer(ORDERS, "billing"):
+        at = ("-s", "billing", "--endpoint", danube_broker.admin_url)
+        shown = danube_admin("topics", "get-failure-policy", ORDERS, *at)
+        lines = dict(line.split(maxsplit=1) for line in shown.splitlines())
+        assert "-" not in lines.values()
+        assert (lines["poison_policy"], lines["max_redelivery_count"]) == ("Block", "5")
+        assert (lines["subscription_type"], lines["dead_letter_topic"]) == ("Shared", "none")
+        line = ("topics", "set-failure-policy", ORDERS, *at)
+        danube_admin(*line, "--max-redelivery-count", "2")
+        out = danube_admin(*line, "--poison-policy", "dead_letter", "--output", "json")
+    policy = json.loads(out)["failure_policy"]
+    assert (policy["max_redelivery_count"], policy["ack_timeout_ms"]) == (2, 30_000)
+    assert (policy["poison_policy"], policy["dead_letter_topic"]) == ("DeadLetter", DEAD)
+
+
+def danube_admin(*line: str) -> str:
+    program = str(Path(sys.executable).with_name("danube-admin"))
+    done = subprocess.run([program, *line], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
