@@ -243,3 +243,20 @@ def danube_admin(*line: str) -> str:
     done = subprocess.run([program, *line], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+async def test_consuming_a_blocked_subscription_says_on_stderr_why_nothing_comes(
+    danube_broker: pydanube.Broker, client: pydanube.Client
+) -> None:
+    async with client.producer(ORDERS) as producer:
+        await producer.send_batch([b"bad", b"good"])
+    change = FailurePolicyChange(max_redelivery_count=0)
+    await client.change_failure_policy(ORDERS, "billing", change)
+    async with client.consumer(ORDERS, "billing", start_position="earliest") as consumer:
+        await consumer.nack(await consumer.receive(), reason="sour")
+        await consumer.ack(await consumer.receive())
+    line = ("consume", "-s", danube_broker.url, "-t", ORDERS, "-m", "billing", "--seconds", "3")
+    told = danube(danube_broker, *line)
+    assert "warning: billing of /default/orders is blocked at offset 0 after 1 attempt:" in told
+    assert "sour" in told
+    assert "next: danube topics set-failure-policy" in told

@@ -153,6 +153,7 @@ async def consume(consuming: Consuming, given: Outside) -> "Rate":
             clock.call_later(consuming.seconds, stop.set)
         closing = TaskScope(report_failure)
         closing.start(close_when_stopped(), "close the consumer")
+        closing.start(_tell_of_stops(consumer), "watch the subscription")
         # Printed messages show the progress themselves.
         with Meter(clock, "received", consuming.messages_max, quiet=True) as meter:
             try:
@@ -160,6 +161,15 @@ async def consume(consuming: Consuming, given: Outside) -> "Rate":
             finally:
                 await closing.close()
             return meter.rate()
+
+
+async def _tell_of_stops(consumer: "Consumer") -> None:
+    """Say on stderr why nothing comes, or not all, if the subscription is blocked or stalled."""
+    from pydanube.cli.standings import stopped_as_text
+
+    async for standing in consumer.stops():
+        for text in stopped_as_text([standing]):
+            click.echo(f"warning: {text.strip()}", err=True)
 
 
 async def _receive_all(

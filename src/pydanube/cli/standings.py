@@ -63,7 +63,9 @@ def stopped_as_text(standings: Sequence[SubscriptionStanding]) -> Iterator[str]:
     for each in standings:
         if each.is_stopped:
             where = f" at offset {each.offset}" if each.offset is not None else ""
-            often = f" after {each.attempts} attempts" if each.attempts is not None else ""
+            often = (
+                f" after {attempts_in_words(each.attempts)}" if each.attempts is not None else ""
+            )
             yield (
                 f"\n{each.subscription} of {each.topic} is {each.state}{where}{often}: "
                 f"{each.reason or 'no reason was given'}\n  next: {each.next_step}"
@@ -87,8 +89,7 @@ def policy_as_text(found: "SubscriptionFailurePolicy") -> Sequence[object]:
 
 def policy_in_words(policy: "FailurePolicy") -> str:
     """Return what becomes of a message that fails, in a few words."""
-    attempts = policy.max_redelivery_count + 1
-    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    times = attempts_in_words(policy.max_redelivery_count + 1)
     match policy.poison_policy:
         case "DeadLetter":
             return f"to {policy.dead_letter_topic} after {times}"
@@ -96,6 +97,11 @@ def policy_in_words(policy: "FailurePolicy") -> str:
             return f"dropped after {times}"
         case "Block":
             return f"block after {times}"
+
+
+def attempts_in_words(count: int) -> str:
+    """Return how often a message was, or may be, delivered."""
+    return "1 attempt" if count == 1 else f"{count} attempts"
 
 
 def _row(standing: SubscriptionStanding) -> _Row:

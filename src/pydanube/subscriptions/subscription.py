@@ -418,10 +418,10 @@ class Subscription:
         self._tell(self._troubles.freed("dead letters"))
         self._feed(DeadLetterStored(offset, stored=True))
 
-    def dead_letter_failed(self, offset: Offset, target: str, cause: str) -> None:
+    def dead_letter_failed(self, offset: Offset, target: str, cause: str, mend: str) -> None:
         """Take note that a dead letter cannot be stored now; it is asked for again."""
         reason = f"dead letters cannot be stored in {target}: {cause}"
-        next_step = f"danube topics describe {target}; the broker tries again by itself"
+        next_step = f"{mend}; the broker tries again by itself"
         self._tell(self._troubles.hindered("dead letters", reason, next_step))
         self._feed(DeadLetterStored(offset, stored=False))
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from pydanube.dispatch.events import DeadLetter, DispatchSettings
 from pydanube.dispatch.factory import create_dispatcher
-from pydanube.errors import Corruption, DanubeError, InvalidRequest, Unavailable
+from pydanube.errors import Corruption, DanubeError, InvalidRequest, NotFound, Unavailable
 from pydanube.model.batch import Batch
 from pydanube.model.ids import Offset, SubscriptionId, stable_producer_id
 from pydanube.model.message import Message
@@ -568,7 +568,10 @@ class Topic:
             )
             await self._context.dead_letters.store(target, dead_letter(message, origin))
         except DanubeError as error:
-            subscription.dead_letter_failed(action.offset, target, str(error))
+            mend = f"danube topics describe {target}"
+            if isinstance(error, NotFound):
+                mend = f"danube topics create {target} --dispatch-strategy reliable"
+            subscription.dead_letter_failed(action.offset, target, str(error), mend)
         else:
             self._context.observer.subscription(subscription.name).observed("dead_letter", 1)
             subscription.dead_letter_stored(action.offset)

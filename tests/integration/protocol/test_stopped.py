@@ -1,7 +1,9 @@
 """A subscription that stops says so: in the log, in every listing, in health and metrics."""
 
+import asyncio
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from pydanube.errors import Unavailable
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.generated import PyDanube_pb2 as own
+from tests.support.broker_process import operator_page
 from tests.support.raw_client import KEY_SHARED, RawClient, Stream
 from tests.support.running_broker import RunningBroker
 
@@ -212,3 +215,35 @@ async def test_partitions_are_listed_and_described_by_their_base(
     described = await client.call(services.DESCRIBE_TOPIC, admin.DescribeTopicRequest(name=TOPIC))
     assert list(described.standings) == list(listed.standings)
     assert json.dumps(list(described.subscriptions)) == '["s"]'
+
+
+async def test_a_dead_letter_topic_that_may_not_be_made_is_named_by_readyz_until_it_is_there(
+    tmp_path: Path,
+) -> None:
+    broker = RunningBroker(tmp_path / "data", {"auto_create_topics": False})
+    await broker.start()
+    try:
+        client = broker.client()
+        await client.create_topic(TOPIC)
+        await client.set_failure_policy(
+            TOPIC, max_redelivery_count=0, poison_policy=0, dead_letter_topic="/default/dead"
+        )
+        stream = await client.consume(TOPIC)
+        await client.send(TOPIC, await client.create_producer(TOPIC), b"bad")
+        await client.nack(await stream.next())
+        subscription = broker.topics.get(TOPIC).subscriptions["s"]
+        await broker.until(lambda: subscription.trouble is not None)
+        port = broker.server.metrics_port
+        assert port is not None
+        status, text = await asyncio.to_thread(operator_page, port, "/readyz")
+        assert status == 200
+        [note] = json.loads(text)["notes"]
+        assert "is stalled: dead letters cannot be stored in /default/dead" in note
+        assert "danube topics create /default/dead --dispatch-strategy reliable" in note
+        await client.create_topic("/default/dead")
+        broker.clock.advance(2)
+        await broker.until(lambda: subscription.trouble is None)
+        _, text = await asyncio.to_thread(operator_page, port, "/readyz")
+        assert "notes" not in json.loads(text)
+    finally:
+        await broker.close()
