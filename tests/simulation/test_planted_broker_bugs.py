@@ -180,7 +180,7 @@ def dead_letters_count_as_stored_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     def hasty(self: Topic, subscription: Subscription, action: Any) -> None:
         store(self, subscription, action)
         loop = asyncio.get_running_loop()
-        loop.call_soon(lambda: subscription.dead_letter_stored(action.offset, stored=True))
+        loop.call_soon(lambda: subscription.dead_letter_stored(action.offset))
 
     monkeypatch.setattr(Topic, "_store_dead_letter", hasty)
     monkeypatch.setattr(plans, "POISON_SHARES", (40,))

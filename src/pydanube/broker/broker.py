@@ -13,7 +13,7 @@ from pydanube.broker.gate import Gate
 from pydanube.broker.giving_up import GaveUp
 from pydanube.broker.metadata import BrokerStore, DiskStore, OpenMetadata, Peers
 from pydanube.broker.metadata_opening import open_metadata
-from pydanube.broker.readings import topic_readings
+from pydanube.broker.readings import stopped_notes, topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer, ThisBroker
 from pydanube.broker.servicers.consumer import ConsumerServicer
 from pydanube.broker.servicers.control import ControlServicer
@@ -522,7 +522,7 @@ class Broker:
             notes.append(f"topic {topic} cannot be exported: {error}")
         if len(failing) > _FAILING_NAMED_MAX:
             notes.append(f"{len(failing) - _FAILING_NAMED_MAX} more topics cannot be exported")
-        return notes
+        return notes + stopped_notes(self._serving.topics)
 
     # The end.
 

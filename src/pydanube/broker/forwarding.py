@@ -32,6 +32,7 @@ _TOPIC_FIELDS: tuple[tuple[Method[Any, Any], str], ...] = (
     (services.DESCRIBE_TOPIC, "name"),
     (services.SEEK, "topic"),
     (services.LEAVE_SUBSCRIPTION, "topic"),
+    (services.UPDATE_FAILURE_POLICY, "topic"),
     (services.SET_MESSAGE_TTL, "topic"),
     (services.SET_RETENTION, "topic"),
     (services.SET_REPLICAS, "topic"),
@@ -75,7 +76,8 @@ class Forwarding:
             if FORWARDED in call.metadata:
                 return await here(request, call)
             parsed = method.request.FromString(request)
-            places = self._places(getattr(parsed, field))
+            asked = getattr(parsed, field)
+            places = self._places(asked)
             if not any(places.values()):
                 return await here(request, call)
             answer = None
@@ -90,6 +92,8 @@ class Forwarding:
                 else:
                     answer.MergeFrom(method.response.FromString(reply))
             assert answer is not None
+            if len(places) > 1:
+                _as_of_one_topic(answer, asked, len(places))
             merged: bytes = answer.SerializeToString()
             return merged
 
@@ -134,3 +138,14 @@ class Forwarding:
             metadata={FORWARDED: "1"},
             timeout_seconds=seconds_max,
         )
+
+
+def _as_of_one_topic(answer: Any, base: str, partitions: int) -> None:  # noqa: ANN401  # A message.
+    """Let what all partitions have told speak of their base, and name each subscription once."""
+    known = answer.DESCRIPTOR.fields_by_name
+    if "subscriptions" in known:
+        names = sorted(set(answer.subscriptions))
+        del answer.subscriptions[:]
+        answer.subscriptions.extend(names)
+    if "partitions" in known:
+        answer.name, answer.partitions = base, partitions

@@ -62,6 +62,7 @@ danube = LazyGroup(
         "subscriptions": Found(
             "pydanube.cli.subscriptions", "List, move, configure and delete subscriptions."
         ),
+        "dlq": Found("pydanube.cli.dlq", "List, read, requeue and purge dead letters."),
         "table": Found(
             "pydanube.cli.table", "Keep topics as Delta or Iceberg tables, each message once."
         ),

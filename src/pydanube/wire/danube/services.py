@@ -28,6 +28,9 @@ from pydanube.wire.danube.status import refusal
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
+TELL_DISPLACED = "x-danube-tell-displaced"
+"""With ReceiveMessages: the client wants an error, not a clean end, when it loses its name."""
+
 
 class Method(Struct, Generic[Request, Response], frozen=True):
     """One method: its service, its name, and the messages it carries."""
@@ -269,6 +272,12 @@ CLOSE_CONSUMER = Method(
 )
 LEAVE_SUBSCRIPTION = Method(
     SUBSCRIPTION_CONTROL, "Unsubscribe", own.UnsubscribeRequest, own.UnsubscribeResponse
+)
+UPDATE_FAILURE_POLICY = Method(
+    SUBSCRIPTION_CONTROL,
+    "UpdateFailurePolicy",
+    own.UpdateFailurePolicyRequest,
+    own.FailurePolicyResponse,
 )
 
 TOPIC_CONTROL = "pydanube.TopicControl"
