@@ -9,6 +9,7 @@ from pydanube.broker.config import BrokerConfig
 from pydanube.broker.dead_letters import DeadLetters
 from pydanube.broker.gate import Gate
 from pydanube.broker.metadata import BrokerStore, OpenMetadata, Peers
+from pydanube.broker.metadata_check import settle_what_is_known
 from pydanube.broker.metadata_opening import open_metadata
 from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer, ThisBroker
@@ -34,6 +35,7 @@ from pydanube.runtime.tasks import TaskScope
 from pydanube.runtime.threads import WorkerThreads
 from pydanube.schemas.format import SchemaTools
 from pydanube.storage.segments.location import open_store, store_url
+from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.tier import SegmentPlace
 from pydanube.storage.storage import Storage
 from pydanube.topics.catalog import Catalog
@@ -163,6 +165,7 @@ class Broker:
                 urls.client.broker_url,
             )
             segments = MetadataSegmentCatalog(metadata.store, config.storage.metadata_prefix)
+            objects = open_store(config.storage, machine.files)
             storage = await Storage.open(
                 machine.files,
                 machine.clock,
@@ -172,7 +175,7 @@ class Broker:
                 identity=f"{config.cluster_name}/{metadata.broker}",
                 metrics=self._metrics.journal,
                 segments=SegmentPlace(
-                    store=open_store(config.storage, machine.files),
+                    store=objects,
                     catalog=segments,
                     randomness=machine.randomness,
                     metrics=self._metrics.segments,
@@ -184,7 +187,7 @@ class Broker:
         except BaseException:
             await self._give_up(metadata)
             raise
-        await self._serve(metadata, segments, storage, urls)
+        await self._serve(metadata, segments, storage, objects, urls)
 
     async def _give_up(self, metadata: OpenMetadata | None) -> None:
         if metadata is not None:
@@ -196,6 +199,7 @@ class Broker:
         metadata: OpenMetadata,
         segments: MetadataSegmentCatalog,
         storage: Storage,
+        objects: ObjectStore,
         urls: Urls,
     ) -> None:
         clock = self._machine.clock
@@ -230,7 +234,9 @@ class Broker:
             dead_letters=dead_letters,
         )
         storage.on_failure = self._journal_failed
-        _forget_the_deleted(catalog, storage)
+        await settle_what_is_known(
+            metadata.store, catalog, storage, segments, objects, alone=clustering is None
+        )
         if clustering is None:
             await topics.ensure_namespaces()
             await topics.restore()
@@ -517,14 +523,6 @@ def _topic_settings(config: BrokerConfig, broker_url: str) -> TopicSettings:
         bootstrap_namespaces=config.bootstrap_namespaces,
         broker_url=broker_url,
         replicas_max=1 if config.storage.mode == "local" else REPLICAS_MAX,
-    )
-
-
-def _forget_the_deleted(catalog: Catalog, storage: Storage) -> None:
-    live = [(name, record) for name, record in catalog.topics() if not record.deleting]
-    storage.keep_only(
-        {record.id for _, record in live},
-        {subscription.id for name, _ in live for _, subscription in catalog.subscriptions(name)},
     )
 
 

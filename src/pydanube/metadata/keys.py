@@ -19,6 +19,7 @@ UNASSIGNED_TOPICS = "/cluster/unassigned/"
 BROKERS = "/cluster/brokers/"
 HANDOVERS = "/cluster/handover/"
 REPLICAS = "/cluster/replicas/"
+RESTORES = "/cluster/restores/"
 LOAD_REPORTS = "/cluster/load/"
 REBALANCING_HISTORY = "/cluster/rebalancing_history/"
 NAMESPACES = "/namespaces/"
@@ -29,6 +30,11 @@ TOPIC_ID_COUNTER = "/counters/topic_id"
 SUBSCRIPTION_ID_COUNTER = "/counters/subscription_id"
 EPOCH_COUNTER = "/counters/epoch"
 SCHEMA_ID_COUNTER = "/schemas/_global/next_schema_id"
+
+
+def restore(revision: int) -> str:
+    """Hold that the metadata went on from a copy of this revision."""
+    return f"{RESTORES}{revision:020}"
 
 
 def cluster(name: str) -> str:

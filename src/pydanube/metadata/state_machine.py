@@ -17,6 +17,7 @@ from pydanube.metadata.commands import (
     Command,
     ExpireLeases,
     GrantLease,
+    Leap,
     NextId,
     RenewLease,
     RevokeLease,
@@ -151,6 +152,8 @@ class StateMachine:
                 return self._end_leases([number])
             case ExpireLeases(now_ms):
                 return self._expire(self._move_time(now_ms))
+            case Leap(revision, counters):
+                return self._leap(revision, counters)
             case _:
                 assert_never(command)
 
@@ -184,6 +187,14 @@ class StateMachine:
                 case _:
                     assert_never(operation)
         return self._commit(changes), changes
+
+    def _leap(
+        self, revision: int, counters: Sequence[tuple[str, int]]
+    ) -> tuple[Result, list[Change]]:
+        self._revision = max(self._revision, revision)
+        for key, number in counters:
+            self._counters[key] = max(self._counters.get(key, 0), number)
+        return Applied(self._revision), []
 
     def _expire(self, now_ms: int) -> tuple[Result, list[Change]]:
         return self._end_leases(

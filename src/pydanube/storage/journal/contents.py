@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pydanube.errors import Corruption, InvalidRequest
+from pydanube.errors import InvalidRequest
 from pydanube.model.ids import JournalPosition, Offset, ProducerId, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
-from pydanube.storage.errors import LostOffsets
+from pydanube.storage.errors import JournalContradiction, LostOffsets
 from pydanube.storage.frames import FORMAT_VERSION, PREFIX_BYTES, Frame, FrameScan
+from pydanube.storage.journal.known import Known, decode_note
 from pydanube.storage.journal.producers import LastBatch, decode_producers
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.records import (
@@ -224,6 +225,7 @@ class JournalContents:
         self.progress: dict[SubscriptionId, FoldedProgress] = {}
         self.floor = 0
         self.header: FileHeader | None = None
+        self.known = Known()
         self.lost: list[LostOffsets] = []
         self._snapshot_unbroken = False
         self._snapshot_producers: dict[TopicId, dict[ProducerId, LastBatch]] = {}
@@ -290,6 +292,8 @@ class JournalContents:
                 self._fold_owned(payload, frame)
             case Kind.MIRRORED:
                 self._fold_mirrored(payload, frame)
+            case Kind.KNOWN:
+                self._fold_known(payload, frame)
             case Kind.FILE_HEADER:
                 self._fold_header(decode_file_header(payload), file)
             case Kind.HOLE:
@@ -364,6 +368,18 @@ class JournalContents:
         for mirrored in decode_mirrored(payload):
             self.topic(mirrored.topic_id).mirror(mirrored, frame.position)
 
+    def _fold_known(self, payload: bytes, frame: Frame) -> None:
+        if frame.flags & FIRST_OF_SNAPSHOT:
+            self._begin_snapshot()
+        note = decode_note(payload)
+        self.known.add(note)
+        for topic_id in note.gone_topics:
+            index = self.topics.get(topic_id)
+            if index is not None:
+                # Its next offset stays: metadata of before the deletion bring the topic back.
+                index.forget_before(frame.position)
+                index.next_offset = max(index.next_offset, index.end)
+
     def _begin_snapshot(self) -> None:
         self._snapshot_unbroken = True
         self._snapshot_producers = {}
@@ -434,11 +450,14 @@ class JournalContents:
                 for topic_id, index in self.topics.items()
                 if (mirrored := index.mirrored(topic_id)) is not None
             ),
+            tuple(self.known.notes()),
         )
 
     def keep_only(self, topics: Iterable[TopicId], subscriptions: Iterable[SubscriptionId]) -> None:
         """Forget all others. What exists without a record may have lost it, while in doubt."""
         kept_topics, kept_subscriptions = set(topics), set(subscriptions)
+        self.known.saw(self.topics, self.progress)
+        self.known.keep_only(kept_topics, kept_subscriptions)
         for topic_id in self.topics.keys() - kept_topics:
             del self.topics[topic_id]
         for subscription_id in self.progress.keys() - kept_subscriptions:
@@ -460,11 +479,8 @@ def _fold_stamp(index: TopicIndex, payload: bytes) -> None:
         )
 
 
-def _contradiction(topic_id: int, base: int, end: int, position: int) -> Corruption:
-    return Corruption(
-        f"the journal contradicts itself at position {position}: topic {topic_id} has a batch at "
-        f"offset {base}, but its offsets up to {end - 1} are given already; nothing was changed"
-    )
+def _contradiction(topic_id: int, base: int, end: int, position: int) -> JournalContradiction:
+    return JournalContradiction(TopicId(topic_id), base, end, JournalPosition(position))
 
 
 def _from_the_future(what: str, position: int) -> InvalidRequest:
