@@ -17,6 +17,7 @@ from pydanube.broker.servicers.consumer import ConsumerServicer
 from pydanube.broker.servicers.control import ControlServicer
 from pydanube.broker.servicers.discovery import DiscoveryServicer
 from pydanube.broker.servicers.flight import FlightServicer
+from pydanube.broker.servicers.metadata_control import MetadataControlServicer
 from pydanube.broker.servicers.namespace_admin import NamespaceAdminServicer
 from pydanube.broker.servicers.producer import ProducerServicer
 from pydanube.broker.servicers.schema_registry import SchemaRegistryServicer
@@ -82,6 +83,7 @@ ADMIN_SERVICES = (
     services.SUBSCRIPTION_CONTROL,
     services.TOPIC_CONTROL,
     services.SCHEMA_CONTROL,
+    services.METADATA_CONTROL,
 )
 _FAILING_NAMED_MAX = 10
 _NOT_YET = "this version of the broker does not offer it"
@@ -112,6 +114,7 @@ class _Serving(Struct, frozen=True, kw_only=True):
     metadata: BrokerStore
     """The store of `opened`."""
     storage: Storage
+    segments: MetadataSegmentCatalog
     topics: TopicManager
     registration: Registration
     schemas: SchemaRegistry
@@ -227,6 +230,7 @@ class Broker:
             opened=metadata,
             metadata=metadata.store,
             storage=storage,
+            segments=segments,
             topics=topics,
             registration=registration,
             schemas=schemas,
@@ -409,6 +413,13 @@ class Broker:
         ).register(table)
         ControlServicer(topics, registration).register(table)
         SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)
+        MetadataControlServicer(
+            self._serving.opened,
+            self._serving.segments,
+            self._machine.clock,
+            cluster=self._config.cluster_name,
+            segments_url=store_url(self._config.storage),
+        ).register(table)
         return table
 
     # Health.

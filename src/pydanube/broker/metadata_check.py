@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from pydanube.metadata.restores import restores
+from pydanube.metadata.restores import recovered_topics, restores
 from pydanube.metadata.store import MetadataStore
 from pydanube.model.ids import Offset, SubscriptionId, TopicId
 from pydanube.observability.logging import get_logger
@@ -44,6 +44,7 @@ async def settle_what_is_known(
     compared = storage.compare(living.topics.keys(), living.subscriptions, reach_of(store))
     missing = [describe_topic(each) for each in compared.topics]
     missing += [describe_topic(each) for each in await _newer_by_id(catalog, compared)]
+    missing += [f"where {living.topics[each.id]} is served since" for each in compared.moved]
     missing += [f"subscription {each.name} (id {each.id})" for each in compared.subscriptions]
     missing += await _unlisted_segments(
         storage, segments, objects, living.topics, everywhere=storage.is_new and alone
@@ -61,8 +62,7 @@ async def settle_what_is_known(
             "the metadata are older than the journal has seen them; policies and schemas that "
             "were changed since are as they were"
         )
-    kept = {each.known.id for each in compared.topics if each.known is not None}
-    storage.keep_only({*living.topics, *compared.copies, *kept}, living.subscriptions)
+    storage.keep_only({*living.topics, *compared.copies}, living.subscriptions)
     storage.knowing.follow(lambda: store.revision)
 
 
@@ -79,6 +79,7 @@ def reach_of(store: MetadataStore) -> Reach:
     """Return how far the metadata are."""
     return Reach(
         revision=store.revision,
+        recovered=recovered_topics(store),
         abandoned=tuple(Abandoned(each.revision, each.goes_on_behind) for each in restores(store)),
     )
 

@@ -96,6 +96,10 @@ class MachineStore(MetadataStore):
     async def next_id(self, counter_key: str) -> int:
         return _number_of(await self._ask(NextId(counter_key)))
 
+    def capture(self) -> bytes:
+        """Return the whole state at this moment, as a snapshot of the state machine."""
+        return self._machine.snapshot()
+
     @override
     async def leap(self, revision: int, counters: Mapping[str, int]) -> None:
         _number_of(await self._ask(Leap(revision, tuple(sorted(counters.items())))))

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from pydanube.metadata import keys
 from pydanube.metadata.store import MetadataStore
+from pydanube.model.ids import TopicId
 
 REVISIONS = 1_000_000_000
 """How far revisions leap: more than are used up between a copy and its restoration."""
@@ -29,6 +30,14 @@ class Restore(Struct, frozen=True, kw_only=True):
 def restores(store: MetadataStore) -> list[Restore]:
     """Return all restorations, the earliest first."""
     return [msgspec.json.decode(each.value, type=Restore) for each in store.list(keys.RESTORES)]
+
+
+def recovered_topics(store: MetadataStore) -> dict[TopicId, int]:
+    """Return the topics that were brought in from journals, and up to which epoch."""
+    return {
+        TopicId(int(each.key.removeprefix(keys.RECOVERED))): int(each.value)
+        for each in store.list(keys.RECOVERED)
+    }
 
 
 def encode_restore(restore: Restore) -> bytes:

@@ -111,6 +111,14 @@ class StateMachine:
         """How many leases are alive."""
         return len(self._leases)
 
+    def leases(self) -> list[int]:
+        """Return the numbers of all leases that are alive."""
+        return sorted(self._leases)
+
+    def counters(self) -> dict[str, int]:
+        """Return the last number of every counter."""
+        return dict(self._counters)
+
     def next_expiry_ms(self) -> int | None:
         """Return the instant at which the first lease expires, None without leases."""
         return min((lease.expires_at_ms for lease in self._leases.values()), default=None)

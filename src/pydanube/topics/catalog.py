@@ -26,7 +26,8 @@ from pydanube.topics.leases import Lease
 AccessMode = Literal["Shared", "Exclusive"]
 
 _OPERATIONS_AT_ONCE = 500
-_ID_BLOCK = 1_024
+ID_BLOCK = 1_024
+"""Ids are given in blocks of so many; a counter counts blocks."""
 
 Record = TypeVar("Record", bound=Struct)
 
@@ -114,9 +115,9 @@ class Ids:
         while max(self._next, self._given + 1) >= self._end:
             block = await self._store.next_id(self._counter_key)
             # Whoever else took a block while this one waited has its own.
-            self._next, self._end = block * _ID_BLOCK, (block + 1) * _ID_BLOCK
+            self._next, self._end = block * ID_BLOCK, (block + 1) * ID_BLOCK
             if self._end <= self._given:
-                await self._store.leap(0, {self._counter_key: self._given // _ID_BLOCK})
+                await self._store.leap(0, {self._counter_key: self._given // ID_BLOCK})
         number = max(self._next, self._given + 1)
         self._next = number + 1
         return number

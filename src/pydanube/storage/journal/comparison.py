@@ -4,7 +4,8 @@ Whatever is newer than the metadata is named and kept; only what they have had a
 deleted. See `known` for the law.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -25,12 +26,18 @@ class Reach(Struct, frozen=True, kw_only=True):
 
     revision: int
     abandoned: tuple[Abandoned, ...] = ()
+    recovered: Mapping[TopicId, int] = MappingProxyType({})
+    """Topics that were brought in from journals before, and up to which epoch."""
 
     def has_been_at(self, revision: int) -> bool:
         """Tell whether the metadata know all that there was at a revision of theirs."""
         if any(each.start < revision <= each.end for each in self.abandoned):
             return False
         return revision <= self.revision
+
+    def has_been_told(self, topic_id: TopicId, epoch: int) -> bool:
+        """Tell whether a topic under an epoch was brought in before."""
+        return epoch <= self.recovered.get(topic_id, -1)
 
 
 class MissingTopic(Struct, frozen=True, kw_only=True):
@@ -49,6 +56,8 @@ class Compared(Struct, frozen=True, kw_only=True):
     """What the journal has and the metadata have not."""
 
     topics: tuple[MissingTopic, ...] = ()
+    moved: tuple[MissingTopic, ...] = ()
+    """Topics that the metadata have, under an ownership of before this journal's."""
     subscriptions: tuple[KnownSubscription, ...] = ()
     copies: tuple[TopicId, ...] = ()
     """Copies of other brokers' topics that are newer: kept until their owner has told of them."""
@@ -71,7 +80,7 @@ def compare(
         index = contents.topics.get(topic_id, TopicIndex())
         one = _describe(topic_id, index, known.topics.get(topic_id))
         seen_at = max(one.known.revision if one.known is not None else 0, index.epoch)
-        if topic_id in known.gone_topics:
+        if topic_id in known.gone_topics or reach.has_been_told(topic_id, index.epoch):
             continue
         if index.copy is not None:
             if not reach.has_been_at(seen_at):
@@ -83,6 +92,14 @@ def compare(
             missing.append(one)
     return Compared(
         topics=tuple(missing),
+        moved=tuple(
+            _describe(topic_id, index, known.topics.get(topic_id))
+            for topic_id, index in sorted(contents.topics.items())
+            if topic_id in topics
+            and index.copy is None
+            and not reach.has_been_at(index.epoch)
+            and not reach.has_been_told(topic_id, index.epoch)
+        ),
         subscriptions=tuple(
             each
             for each in known.subscriptions.values()

@@ -213,6 +213,14 @@ class TopicIndex:
         del self.bases[:number], self.positions[:number], self.sizes[:number]
 
 
+class EarlierTopic(Struct, frozen=True):
+    """A topic whose id another topic has from a position of the journal on."""
+
+    topic_id: TopicId
+    until: JournalPosition
+    index: TopicIndex
+
+
 class JournalContents:
     """Folds frames, in the journal's order, into what they add up to.
 
@@ -220,7 +228,9 @@ class JournalContents:
     have held the only records of some topic.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells_apart: bool = False) -> None:
+        self.earlier: list[EarlierTopic] | None = [] if tells_apart else None
+        """Topics whose id was given to another one later; None where that ends the reading."""
         self.topics: dict[TopicId, TopicIndex] = {}
         self.progress: dict[SubscriptionId, FoldedProgress] = {}
         self.floor = 0
@@ -261,7 +271,7 @@ class JournalContents:
             if index is None:
                 index = self._first_batch(topic_id, base)
             elif base < index.end:
-                raise _contradiction(topic_id, base, index.end, frame.position)
+                index = self._contradicted(topic_id, base, index, frame.position)
             index.bases.append(base)
             index.positions.append(frame.position)
             index.sizes.append(end - start + header_bytes)
@@ -309,13 +319,25 @@ class JournalContents:
         if index is None:
             index = self._first_batch(topic_id, base)
         elif base < index.end:
-            raise _contradiction(topic_id, base, index.end, frame.position)
+            index = self._contradicted(topic_id, base, index, frame.position)
         self._settle_doubt(topic_id, base)
         index.add(base, count, frame.position, len(payload) + PREFIX_BYTES)
         if flags:
             _fold_stamp(index, payload)
         index.last_file = file
         file.topics.add(topic_id)
+
+    def _contradicted(
+        self, topic_id: TopicId, base: int, index: TopicIndex, position: int
+    ) -> TopicIndex:
+        """Return the index of another topic with the same id, if two may be told apart here."""
+        if self.earlier is None:
+            raise JournalContradiction(
+                TopicId(topic_id), base, index.end, JournalPosition(position)
+            )
+        self.earlier.append(EarlierTopic(topic_id, JournalPosition(position), index))
+        index = self.topics[topic_id] = TopicIndex()
+        return index
 
     def _first_batch(self, topic_id: TopicId, base: int) -> TopicIndex:
         if self._holes_seen and base > 0:
@@ -477,10 +499,6 @@ def _fold_stamp(index: TopicIndex, payload: bytes) -> None:
         index.producers[header.stamp.producer_id] = LastBatch(
             stamp=header.stamp, base=header.base, count=header.count, time_ms=header.time_ms
         )
-
-
-def _contradiction(topic_id: int, base: int, end: int, position: int) -> JournalContradiction:
-    return JournalContradiction(TopicId(topic_id), base, end, JournalPosition(position))
 
 
 def _from_the_future(what: str, position: int) -> InvalidRequest:
