@@ -66,8 +66,13 @@ class JournalContradiction(Corruption):
         self.position = position
 
 
-class MetadataOlder(Conflict):
+class MetadataOlder(Corruption):
     """The metadata are an older copy: journal or segments hold what they do not know."""
+
+    next_step = (
+        "Nothing was changed. `danube recover --data-dir DIR` (or --config-file FILE) shows what "
+        "the metadata lack; with --apply it brings that in."
+    )
 
     def __init__(self, missing: Sequence[str]) -> None:
         super().__init__(
