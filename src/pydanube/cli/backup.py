@@ -17,10 +17,11 @@ file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type
 
 @click.group("backup")
 def command() -> None:
-    """Copy, check and restore the metadata: topics, subscriptions, schemas, policies.
+    """Copy, check and restore the metadata of brokers.
 
-    Messages are not in a backup: they are in the journals and in the segment store. What was
-    stored after the copy comes back from there, by `danube recover`.
+    Topics, subscriptions, schemas and policies are in a backup. Messages are not: they are in the
+    journals and in the segment store. What was stored after the copy comes back from there, by
+    `danube recover`.
     """
 
 

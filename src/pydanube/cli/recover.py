@@ -34,9 +34,9 @@ def command(
     doubtful: bool,
     output: str,
 ) -> None:
-    """Bring back what a stopped broker's journal and segments have beyond its metadata.
+    """Bring back what journal and segments have beyond the metadata.
 
-    For metadata that were restored from an older copy. Look first, without --apply: nothing is
+    For a stopped broker whose metadata are an older copy. Look first, without --apply: nothing is
     changed. With it, topics, subscriptions and segments get entries again, and topics that share
     an id are told apart; journal files that are written anew are kept in wal/quarantine. Nothing
     is deleted.
