@@ -12,6 +12,7 @@ from pydanube.broker.disk_watch import Disk, DiskWatch, Trouble, of_disk
 from pydanube.broker.gate import Gate
 from pydanube.broker.giving_up import GaveUp
 from pydanube.broker.metadata import BrokerStore, DiskStore, OpenMetadata, Peers
+from pydanube.broker.metadata_check import settle_what_is_known
 from pydanube.broker.metadata_opening import open_metadata
 from pydanube.broker.readings import stopped_notes, topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer, ThisBroker
@@ -19,6 +20,7 @@ from pydanube.broker.servicers.consumer import ConsumerServicer
 from pydanube.broker.servicers.control import ControlServicer
 from pydanube.broker.servicers.discovery import DiscoveryServicer
 from pydanube.broker.servicers.flight import FlightServicer
+from pydanube.broker.servicers.metadata_control import MetadataControlServicer
 from pydanube.broker.servicers.namespace_admin import NamespaceAdminServicer
 from pydanube.broker.servicers.producer import ProducerServicer
 from pydanube.broker.servicers.schema_registry import SchemaRegistryServicer
@@ -37,6 +39,7 @@ from pydanube.runtime.tasks import TaskScope
 from pydanube.runtime.threads import WorkerThreads
 from pydanube.schemas.format import SchemaTools
 from pydanube.storage.segments.location import open_store, store_url
+from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.tier import SegmentPlace
 from pydanube.storage.storage import Storage
 from pydanube.topics.catalog import Catalog
@@ -83,6 +86,7 @@ ADMIN_SERVICES = (
     services.SUBSCRIPTION_CONTROL,
     services.TOPIC_CONTROL,
     services.SCHEMA_CONTROL,
+    services.METADATA_CONTROL,
 )
 _FAILING_NAMED_MAX = 10
 _NOT_YET = "this version of the broker does not offer it"
@@ -113,6 +117,7 @@ class _Serving(Struct, frozen=True, kw_only=True):
     metadata: BrokerStore
     """The store of `opened`."""
     storage: Storage
+    segments: MetadataSegmentCatalog
     topics: TopicManager
     registration: Registration
     schemas: SchemaRegistry
@@ -170,6 +175,7 @@ class Broker:
                 urls.client.broker_url,
             )
             segments = MetadataSegmentCatalog(metadata.store, config.storage.metadata_prefix)
+            objects = open_store(config.storage, machine.files)
             storage = await Storage.open(
                 machine.files,
                 machine.clock,
@@ -179,7 +185,7 @@ class Broker:
                 identity=f"{config.cluster_name}/{metadata.broker}",
                 metrics=self._metrics.journal,
                 segments=SegmentPlace(
-                    store=open_store(config.storage, machine.files),
+                    store=objects,
                     catalog=segments,
                     randomness=machine.randomness,
                     metrics=self._metrics.segments,
@@ -191,7 +197,7 @@ class Broker:
         except BaseException:
             await self._give_up(metadata)
             raise
-        await self._serve(metadata, segments, storage, urls)
+        await self._serve(metadata, segments, storage, objects, urls)
 
     async def _give_up(self, metadata: OpenMetadata | None) -> None:
         if metadata is not None:
@@ -203,6 +209,7 @@ class Broker:
         metadata: OpenMetadata,
         segments: MetadataSegmentCatalog,
         storage: Storage,
+        objects: ObjectStore,
         urls: Urls,
     ) -> None:
         clock = self._machine.clock
@@ -230,6 +237,7 @@ class Broker:
             opened=metadata,
             metadata=metadata.store,
             storage=storage,
+            segments=segments,
             topics=topics,
             registration=registration,
             schemas=schemas,
@@ -239,7 +247,9 @@ class Broker:
         watch = self._disk_watch = self._watched_disks(self._serving)
         storage.on_failure = self._journal_failed
         self._storage_tasks.start(self._watch_disks(watch, clustering), "watch over the disk")
-        _forget_the_deleted(catalog, storage)
+        await settle_what_is_known(
+            metadata.store, catalog, storage, segments, objects, alone=clustering is None
+        )
         if clustering is None:
             await topics.ensure_namespaces()
             await topics.restore()
@@ -414,6 +424,13 @@ class Broker:
         ).register(table)
         ControlServicer(topics, registration).register(table)
         SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)
+        MetadataControlServicer(
+            self._serving.opened,
+            self._serving.segments,
+            self._machine.clock,
+            cluster=self._config.cluster_name,
+            segments_url=store_url(self._config.storage),
+        ).register(table)
         return table
 
     # A disk that takes nothing.
@@ -611,14 +628,6 @@ def _topic_settings(config: BrokerConfig, broker_url: str) -> TopicSettings:
         bootstrap_namespaces=config.bootstrap_namespaces,
         broker_url=broker_url,
         replicas_max=1 if config.storage.mode == "local" else REPLICAS_MAX,
-    )
-
-
-def _forget_the_deleted(catalog: Catalog, storage: Storage) -> None:
-    live = [(name, record) for name, record in catalog.topics() if not record.deleting]
-    storage.keep_only(
-        {record.id for _, record in live},
-        {subscription.id for name, _ in live for _, subscription in catalog.subscriptions(name)},
     )
 
 

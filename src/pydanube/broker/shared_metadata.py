@@ -92,6 +92,8 @@ async def refuse_a_past_alone(config: BrokerConfig, files: Files) -> None:
     machine = StateMachine()
     if state is not None:
         machine.restore(state)
+    if meta_store.join and machine.entries_below(keys.RESTORES):
+        return  # All of a cluster were restored, and this one follows the first.
     if machine.entries_below(keys.TOPICS):
         raise InvalidConfig(
             f"{directory} holds the topics of a broker that stood alone. Start it once with its "

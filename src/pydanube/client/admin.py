@@ -102,6 +102,18 @@ class AdminConnection:
             raft_addr=reply.raft_addr,
         )
 
+    async def create_backup(self) -> tuple[bytes, bytes]:
+        """Return a backup's manifest, as JSON, and the state of the metadata."""
+        reply = await self._call(
+            services.CREATE_BACKUP, own.CreateBackupRequest(), seconds_max=NODE_SECONDS_MAX
+        )
+        # Here, so that other commands do not load it.
+        import pyarrow as pa
+
+        manifest = msgspec.json.decode(reply.manifest)
+        state = pa.decompress(reply.state, manifest["state_bytes"], codec="zstd", asbytes=True)
+        return reply.manifest, state
+
     async def add_node(self, node_id: int, address: str) -> NodeChange:
         """Let a node learn."""
         request = pb.AddNodeRequest(addr=address, node_id=node_id)

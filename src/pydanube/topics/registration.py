@@ -322,7 +322,7 @@ class Registration:
         progress = Progress(Offset(record.start))
         if topic.is_reliable:
             storage = self._topics.storage
-            storage.belongs(record.id, topic.record.id)
+            topic.note_subscription(name, record)
             recovered = storage.progress(record.id)
             if recovered is None:
                 # The record in the catalogue is durable, so this one may follow when it likes.

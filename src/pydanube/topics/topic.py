@@ -34,11 +34,12 @@ from pydanube.storage.topic_log import Guard, LastBatch, Piece, ProducerStamp, T
 from pydanube.subscriptions.cursor import Cursor
 from pydanube.subscriptions.dead_letter import DeadLetterOrigin, DeadLetterSink, dead_letter
 from pydanube.subscriptions.subscription import Observer, Subscription, SubscriptionContext
-from pydanube.topics.catalog import TopicRecord
+from pydanube.topics.catalog import SubscriptionRecord, TopicRecord
 from pydanube.topics.errors import MessageTooLarge
 from pydanube.topics.expiry import first_unexpired
 from pydanube.topics.gathering import Gatherer, Published
 from pydanube.topics.inspection import Inspection, InspectionContext, InspectionObserver
+from pydanube.topics.knowing import note_subscription, note_topic
 from pydanube.topics.leases import CursorLeases
 from pydanube.topics.lifecycle import Step, TopicState, next_state
 from pydanube.topics.limits import Throttle
@@ -104,6 +105,7 @@ class Topic:
         """The durable end, for whoever waits until it moves; closed with the topic."""
         self._sequencer: Sequencer | None = None
         if record.strategy == "Reliable":
+            note_topic(context.storage, name, record)
             self.log = context.storage.topic(
                 record.id, name, epoch=context.epoch, retention=self._retention
             )
@@ -421,6 +423,10 @@ class Topic:
         return self._inspection is not None and not self._inspection.is_idle
 
     # Subscriptions.
+
+    def note_subscription(self, name: str, record: SubscriptionRecord) -> None:
+        """Let the journal know a subscription before it holds any progress of it."""
+        note_subscription(self._context.storage, self.record.id, name, record)
 
     def add_subscription(
         self,

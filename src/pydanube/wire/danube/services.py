@@ -297,6 +297,11 @@ DELETE_SUBJECT = Method(
     SCHEMA_CONTROL, "DeleteSubject", own.DeleteSubjectRequest, own.DeleteSubjectResponse
 )
 
+METADATA_CONTROL = "pydanube.MetadataControl"
+CREATE_BACKUP = Method(
+    METADATA_CONTROL, "CreateBackup", own.CreateBackupRequest, own.CreateBackupResponse
+)
+
 METHODS: Mapping[str, Method[Any, Any]] = MappingProxyType(
     {method.path: method for method in tuple(globals().values()) if isinstance(method, Method)}
 )

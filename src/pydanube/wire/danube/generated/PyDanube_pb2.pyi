@@ -582,3 +582,42 @@ class DeleteSubjectResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteSubjectResponse: _TypeAlias = DeleteSubjectResponse  # noqa: Y015
+
+@_typing.final
+class CreateBackupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateBackupRequest: _TypeAlias = CreateBackupRequest  # noqa: Y015
+
+@_typing.final
+class CreateBackupResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    manifest: _builtins.bytes
+    """A JSON object; docs/formats/backup.md says what is in it."""
+    state: _builtins.bytes
+    """The state, compressed by zstd."""
+    def __init__(
+        self,
+        *,
+        manifest: _builtins.bytes = ...,
+        state: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateBackupResponse: _TypeAlias = CreateBackupResponse  # noqa: Y015
