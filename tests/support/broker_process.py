@@ -1,5 +1,6 @@
 """A real `danube broker` in a process of its own, on ports that stay its own across restarts."""
 
+import os
 import random
 import signal
 import socket
@@ -8,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -42,10 +43,13 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def operator_page(port: int, path: str) -> tuple[int, str]:
+def operator_page(
+    port: int, path: str, host: str = "127.0.0.1", seconds_max: float = 10
+) -> tuple[int, str]:
     """Ask an operator page; return its status and its words."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        url = f"http://{host}:{port}{path}"
+        with urllib.request.urlopen(url, timeout=seconds_max) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -55,7 +59,8 @@ def operator_page(port: int, path: str) -> tuple[int, str]:
 class BrokerProcess:
     """Starts, stops and kills one broker over one data directory.
 
-    `command` runs it; by default that is the `danube` of this environment.
+    `command` runs it; by default that is the `danube` of this environment. `environment` is added
+    to what it inherits.
     """
 
     def __init__(
@@ -64,8 +69,12 @@ class BrokerProcess:
         *arguments: str,
         engine: str | None = None,
         command: Sequence[str] | None = None,
+        host: str = "127.0.0.1",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data_dir = data_dir
+        self.host = host
+        self._environment = environment or {}
         self.client_port, self.admin_port, self.metrics_port = free_ports(3)
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
         self._command = command or [str(Path(sys.executable).parent / "danube")]
@@ -76,11 +85,11 @@ class BrokerProcess:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.client_port}"
+        return f"http://{self.host}:{self.client_port}"
 
     @property
     def admin_url(self) -> str:
-        return f"http://127.0.0.1:{self.admin_port}"
+        return f"http://{self.host}:{self.admin_port}"
 
     @property
     def pid(self) -> int:
@@ -95,15 +104,16 @@ class BrokerProcess:
                     "broker",
                     *self._place(),
                     "--broker-addr",
-                    f"127.0.0.1:{self.client_port}",
+                    f"{self.host}:{self.client_port}",
                     "--admin-addr",
-                    f"127.0.0.1:{self.admin_port}",
+                    f"{self.host}:{self.admin_port}",
                     "--prom-exporter",
-                    f"127.0.0.1:{self.metrics_port}",
+                    f"{self.host}:{self.metrics_port}",
                     *self._arguments,
                 ],
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self._environment},
             )
         if wait:
             self.wait_ready()
@@ -130,7 +140,7 @@ class BrokerProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask an operator page."""
-        return operator_page(self.metrics_port, path)
+        return operator_page(self.metrics_port, path, self.host)
 
     def terminate(self) -> int:
         """Ask the broker to stop and return its exit code."""

@@ -1,5 +1,7 @@
-"""Real `danube broker` processes that form a cluster on loopback."""
+"""Real `danube broker` processes that form a cluster, on loopback or on machines of their own."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,8 +14,20 @@ FAST = {"lease_ms": 500, "heartbeat_ms": 40, "election_ms": 200}
 """Times under which a dead broker is noticed within a second."""
 
 
+@dataclass(frozen=True)
+class Machine:
+    """Where one broker runs, and how it is started there."""
+
+    host: str = "127.0.0.1"
+    command: Sequence[str] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 class ClusterProcesses:
-    """Brokers with a directory each, and one for the segments of all."""
+    """Brokers with a directory each, and one for the segments of all.
+
+    `storage` is what the brokers are told of it, by default a directory that all of them share.
+    """
 
     def __init__(
         self,
@@ -24,35 +38,49 @@ class ClusterProcesses:
         replicas: int | None = None,
         etcd_url: str | None = None,
         more: dict[str, Any] | None = None,
+        machines: Sequence[Machine] | None = None,
+        storage: dict[str, Any] | None = None,
     ) -> None:
         ports = free_ports(count)
-        metadata: dict[str, Any] = {"seed_nodes": [f"127.0.0.1:{port}" for port in ports]}
+        self.machines = machines or [Machine()] * count
+        hosts = [machine.host for machine in self.machines]
+        self.raft_addresses = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
+        metadata: dict[str, Any] = {"seed_nodes": self.raft_addresses}
         if etcd_url is not None:
             metadata = {"backend": "etcd", "etcd": {"endpoints": [etcd_url]}}
+        segments = str(directory / "segments")
         self.brokers = []
         for number, port in enumerate(ports):
             data = directory / f"broker-{number}"
-            data.mkdir(parents=True)
+            data.mkdir(parents=True, exist_ok=True)
             config = {
                 "cluster_name": "E2E",
-                "broker": {"host": "127.0.0.1", "ports": {"raft": port}},
+                "broker": {"host": hosts[number], "ports": {"raft": port}},
                 "meta_store": {"data_dir": str(data / "raft"), **metadata},
                 "bootstrap_namespaces": ["default"],
                 "auth": {"mode": "none"},
                 "cluster": times or {},
                 "mirrors": {} if replicas is None else {"replicas": replicas},
                 "storage": {
-                    "mode": "shared_fs",
                     "local_wal_root": str(data / "wal"),
-                    "durable": {"root": str(directory / "segments")},
+                    **(storage or {"mode": "shared_fs", "durable": {"root": segments}}),
                 },
                 "policies": {},
                 **(more or {}),
             }
             path = directory / f"broker-{number}.yml"
             path.write_text(yaml.safe_dump(config))
+            flags = ["--mode", "cluster", "--config-file", str(path)]
+            flags += [] if hosts[number] == "127.0.0.1" else ["--insecure"]
+            machine = self.machines[number]
             self.brokers.append(
-                BrokerProcess(data, "--mode", "cluster", "--config-file", str(path))
+                BrokerProcess(
+                    data,
+                    *flags,
+                    command=machine.command,
+                    host=machine.host,
+                    environment=machine.environment,
+                )
             )
 
     @property

@@ -1,0 +1,185 @@
+"""One run in one storage mode: start, work and harm, heal, drain, read everything, judge."""
+
+import asyncio
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydanube import connect
+from pydanube.errors import DanubeError
+from tests.chaos.eras import Eras
+from tests.chaos.ground import Ground, ground
+from tests.chaos.history import Deed, Following, History, Scribe, now
+from tests.chaos.laws import Evidence
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.operator import Operator
+from tests.chaos.report import Report, report_on
+from tests.chaos.schedule import SUBSCRIPTIONS, Schedule
+from tests.chaos.workload import Workload
+from tests.support.recorded_channel import value_of
+
+FOUND = 1
+START_SECONDS_MAX = 60.0
+LANE_SECONDS_MAX = 180.0
+"""So much longer than planned a lane may take; what it has not begun by then is left out."""
+DRAIN_SECONDS_MAX = 90.0
+READ_SECONDS_MAX = 60.0
+LOOK_SECONDS = 1.0
+
+Logs = dict[str, dict[int, str]]
+
+
+def report_and_exit(
+    schedule: Schedule,
+    directory: Path,
+    messages_a_second: float,
+    pause_seconds_max: float,
+    command: Sequence[str] | None,
+) -> None:
+    """Carry a schedule out below an empty directory, print what came of it, and end the process.
+
+    The process ends with 1 when a law is broken. `command` runs a broker, by default `danube`.
+    """
+    with ground(directory, schedule.storage, command=command) as place:
+        run = Run(schedule, place, directory, messages_a_second, pause_seconds_max)
+        report = asyncio.run(run.run())
+    (directory / "report.md").write_text(f"{report}\n")
+    print(report, flush=True)
+    sys.exit(0 if report.kept else FOUND)
+
+
+class Run:
+    """The course of events."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        ground: Ground,
+        directory: Path,
+        messages_a_second: float,
+        pause_seconds_max: float,
+    ) -> None:
+        self._schedule = schedule
+        self._ground = ground
+        self._topics = [topic.name for topic in schedule.topics]
+        self._pause_seconds_max = pause_seconds_max
+        self._following = Following(directory)
+        self._history = History()
+        self._scribe = Scribe(directory / "conductor.history")
+        self._workload = Workload(
+            ground.urls, self._topics, directory, self._scribe, messages_a_second
+        )
+        self._operator = Operator(ground, self._workload, self._scribe)
+        self._nemesis = Nemesis(ground, self._operator, self._scribe)
+
+    async def run(self) -> Report:
+        supervising = asyncio.create_task(self._nemesis.keep_running())
+        try:
+            await self._set_up()
+            began = now()
+            await self._work_and_harm(began)
+            ended = now()
+            await self._workload.tell("be quiet")
+            await self._heal()
+            logs = await self._drain()
+        finally:
+            await self._workload.stop()
+            supervising.cancel()
+            await asyncio.gather(supervising, return_exceptions=True)
+        self._take_notes()
+        self._history.sort()
+        evidence = Evidence(
+            self._history,
+            logs,
+            self._topics,
+            SUBSCRIPTIONS,
+            began,
+            ended,
+            self._pause_seconds_max,
+        )
+        return report_on(evidence, self._schedule)
+
+    async def _set_up(self) -> None:
+        for topic in self._schedule.topics:
+            await self._operator.create(topic)
+        await self._workload.start()
+        await self._workload.tell("join")
+        await self._workload.tell("publish")
+        async with asyncio.timeout(START_SECONDS_MAX):
+            while {send.topic for send in self._history.sends} != set(self._topics):
+                await asyncio.sleep(LOOK_SECONDS)
+                self._take_notes()
+
+    async def _work_and_harm(self, began: float) -> None:
+        schedule = self._schedule
+        lanes = [
+            asyncio.create_task(self._nemesis.run(schedule.harm, began)),
+            asyncio.create_task(self._nemesis.run_deeds(schedule.deeds, schedule.topics, began)),
+        ]
+        await asyncio.sleep(schedule.seconds)
+        _, late = await asyncio.wait(lanes, timeout=LANE_SECONDS_MAX)
+        for lane in late:
+            lane.cancel()
+        for lane in await asyncio.gather(*lanes, return_exceptions=True):
+            if isinstance(lane, Exception):
+                raise lane
+
+    async def _heal(self) -> None:
+        self._nemesis.heal()
+        if not await self._nemesis.wait_ready():
+            self._broken("cluster", "not every broker is ready after everything was healed")
+
+    async def _drain(self) -> Logs:
+        """Let every consumer come anew, until each subscription has settled all there is."""
+        await self._workload.tell("leave")
+        await self._workload.tell("join")
+        logs = await self._read_all()
+        deadline = now() + DRAIN_SECONDS_MAX
+        while left := self._unsettled(logs):
+            if now() > deadline:
+                self._broken("cluster", f"never settled: {', '.join(left[:12])}")
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+            self._take_notes()
+        # What was on its way when the last reading began is in the log now.
+        return await self._read_all() if not left else logs
+
+    def _unsettled(self, logs: Logs) -> list[str]:
+        eras = Eras(self._history.deeds)
+        settled: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for ack in self._history.acks:
+            if ack.outcome == "ok" and not ack.late:
+                since = eras.subscription_began(ack.topic, ack.subscription)
+                if ack.ended > since:
+                    settled[ack.topic, ack.subscription].add(ack.value)
+        left = []
+        for topic, log in logs.items():
+            for plan in SUBSCRIPTIONS:
+                waiting = set(log.values()) - settled[topic, plan.name]
+                if waiting:
+                    left.append(f"{len(waiting)} of {topic} {plan.name}")
+        return left
+
+    async def _read_all(self) -> Logs:
+        logs: Logs = {}
+        async with connect(",".join(self._ground.urls)) as client:
+            for topic in self._topics:
+                log: dict[int, str] = {}
+                try:
+                    async with asyncio.timeout(READ_SECONDS_MAX):
+                        async for batch in client.reader(topic).batches():
+                            for number, payload in enumerate(batch.payloads()):
+                                log[batch.offset + number] = value_of(payload)
+                    logs[topic] = log
+                except (TimeoutError, DanubeError) as error:
+                    self._broken(topic, f"cannot be read: {error!r}")
+        return logs
+
+    def _take_notes(self) -> None:
+        for record in self._following.new():
+            self._history.add(record)
+
+    def _broken(self, target: str, detail: str) -> None:
+        at = now()
+        self._scribe.write(Deed(at, at, "ok", "broken", target, detail))
