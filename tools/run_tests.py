@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 
 ALONE = ("integration", "simulation", "e2e")
-NO_TESTS = ("support", "__pycache__")
+NO_TESTS = ("chaos", "support", "__pycache__")
 PROTOCOL = "tests/integration/protocol"
 """Hundreds of small brokers that mostly wait: they run many at a time."""
 SPARK = "tests/integration/spark"

@@ -13,6 +13,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+BROKER = "broker "
+"""What a deed's target begins with when it was done to brokers; their numbers follow."""
+
 Outcome = Literal["ok", "failed", "unknown"]
 
 

@@ -4,16 +4,19 @@ They are those of `tests.support.checkers`, for clients of several kinds in seve
 for topics and subscriptions that are deleted and made again under their names.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos.eras import Eras
-from tests.chaos.history import Delivery, History, Send
-from tests.chaos.schedule import SubscriptionPlan
+from tests.chaos.history import BROKER, Delivery, History, Send
+from tests.chaos.schedule import BROKERS, SubscriptionPlan
 from tests.support.checkers import Violation, describe_loss
 
 NAMED_MAX = 6
+FAILOVER_SECONDS_MAX = 10.0
+"""What a fault on a minority explains: the others notice it and take its topics."""
 REPEATED_SECONDS_MAX = 60.0
 """An acked message that comes again later than this was not on its way; it was forgotten."""
 
@@ -35,6 +38,8 @@ class Evidence:
     ended: float
     """When they stopped."""
     pause_seconds_max: float
+    moves: bool = True
+    """Other brokers take the topics of one that fails; else they wait for it."""
     eras: Eras = field(init=False)
 
     def __post_init__(self) -> None:
@@ -304,7 +309,7 @@ class Pause:
     began: float
     ended: float
     harmed: float
-    """How much of it something was being done to brokers or to the topic."""
+    """How much of it is explained by what was done to brokers or to the topic."""
 
     @property
     def seconds(self) -> float:
@@ -318,13 +323,9 @@ class Pause:
 
 def longest_pauses(evidence: Evidence) -> list[Pause]:
     """Return the longest pause of each topic, by what no fault explains."""
-    harm = _merged(
-        (deed.began, deed.ended)
-        for deed in evidence.history.deeds
-        if deed.target in evidence.topics or deed.target.startswith("broker ")
-    )
     found = []
     for topic in evidence.topics:
+        harm = _merged(_excuses(evidence, topic))
         moments = sorted(
             send.ended
             for send in evidence.history.sends
@@ -333,10 +334,23 @@ def longest_pauses(evidence: Evidence) -> list[Pause]:
         edges = [evidence.began, *moments, evidence.ended]
         pauses = [
             Pause(topic, first, second, _overlap(harm, first, second))
-            for first, second in zip(edges, edges[1:], strict=False)
+            for first, second in itertools.pairwise(edges)
         ]
         found.append(max(pauses, key=lambda pause: (pause.excess, pause.seconds)))
     return found
+
+
+def _excuses(evidence: Evidence, topic: str) -> Iterator[tuple[float, float]]:
+    """Return when a topic could not be expected to be served."""
+    for deed in evidence.history.deeds:
+        if deed.target == topic:
+            yield deed.began, deed.ended
+        elif deed.target.startswith(BROKER):
+            minority = 2 * len(deed.target.split(",")) < BROKERS
+            lasts = deed.ended - deed.began
+            if evidence.moves and minority:
+                lasts = min(lasts, FAILOVER_SECONDS_MAX)
+            yield deed.began, deed.began + lasts
 
 
 def pauses_end(evidence: Evidence) -> Iterator[Violation]:
@@ -345,7 +359,7 @@ def pauses_end(evidence: Evidence) -> Iterator[Violation]:
             yield Violation(
                 "long pause",
                 f"{pause.topic} acknowledged nothing for {pause.seconds:.1f} s from "
-                f"{pause.began - evidence.began:.1f} s on; faults lasted {pause.harmed:.1f} s of it",
+                f"{pause.began - evidence.began:.1f} s on; faults explain {pause.harmed:.1f} s",
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from tests.chaos.ground import Ground
-from tests.chaos.history import Deed, Scribe, now
+from tests.chaos.history import BROKER, Deed, Scribe, now
 from tests.chaos.operator import NotDone, Operator
 from tests.chaos.schedule import BROKERS, Step, TopicPlan
 from tests.support.broker_process import operator_page
@@ -66,7 +66,7 @@ class Nemesis:
         finally:
             self._harmed -= set(brokers)
             names = ",".join(map(str, brokers))
-            self._scribe.write(Deed(at, now(), "ok", step.kind, f"broker {names}"))
+            self._scribe.write(Deed(at, now(), "ok", step.kind, f"{BROKER}{names}"))
 
     def heal(self) -> None:
         """Undo everything that lasts."""
@@ -223,7 +223,7 @@ class Nemesis:
 
     def _write(self, kind: str, number: int, detail: str) -> None:
         at = now()
-        self._scribe.write(Deed(at, at, "ok", kind, f"broker {number}", detail))
+        self._scribe.write(Deed(at, at, "ok", kind, f"{BROKER}{number}", detail))
 
 
 def _no_copies_missing(metrics: str) -> bool:

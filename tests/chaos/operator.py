@@ -7,6 +7,7 @@ the first attempt to the last.
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from pydanube import NotFound, connect
 from pydanube.client.admin import AdminConnection
@@ -64,10 +65,8 @@ class Operator:
         """Make a topic with all its subscriptions, each at the first message."""
 
         async def make(admin: AdminConnection) -> None:
-            try:
+            with suppress(AlreadyExists):  # A producer may have been faster.
                 await admin.create_topic(NewTopic(name=topic.name, dispatch="Reliable"))
-            except AlreadyExists:
-                pass  # A producer was faster.
 
         await self._until_done(f"create {topic.name}", make)
         if topic.replicas > 1:
@@ -109,10 +108,8 @@ class Operator:
         await self._workload.tell("leave", topic.name)
 
         async def delete(admin: AdminConnection) -> None:
-            try:
+            with suppress(NotFound):
                 await admin.delete_topic(topic.name)
-            except NotFound:
-                pass
 
         try:
             await self._until_done(f"delete {topic.name}", delete, DELETE_TOPIC, topic.name)
@@ -125,10 +122,8 @@ class Operator:
         await self._workload.tell("leave", topic.name, [plan.name])
 
         async def drop(admin: AdminConnection) -> None:
-            try:
+            with suppress(NotFound):
                 await admin.unsubscribe(topic.name, plan.name)
-            except NotFound:
-                pass
 
         try:
             target = f"{topic.name} {plan.name}"

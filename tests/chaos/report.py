@@ -35,7 +35,14 @@ class Report:
         )
         lines += _table(["", self.storage], [list(pair) for pair in self.figures.items()])
         lines += _table(
-            ["topic, subscription", "in the log", "acknowledged", "lost", "repeated", "unseen"],
+            [
+                "topic, subscription",
+                "in the log",
+                "acknowledged",
+                "lost",
+                "delivered again",
+                "unseen",
+            ],
             self.by_topic,
         )
         lines += [f"- **{law}**: {count}" for law, count in laws.items()]
@@ -69,7 +76,7 @@ def report_on(evidence: Evidence, schedule: Schedule) -> Report:
             )
         ),
         "longest pause": (
-            f"{longest.seconds:.1f} s, {longest.harmed:.1f} s of it under faults ({longest.topic})"
+            f"{longest.seconds:.1f} s, {longest.harmed:.1f} s of it explained ({longest.topic})"
         ),
         "longest pause that no fault explains": f"{max(each.excess for each in pauses):.1f} s",
     }

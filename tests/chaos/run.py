@@ -97,6 +97,7 @@ class Run:
             began,
             ended,
             self._pause_seconds_max,
+            moves=self._schedule.storage != "local",
         )
         return report_on(evidence, self._schedule)
 
