@@ -217,6 +217,27 @@ def everything_is_seen(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation("unseen", text)
 
 
+def unsettled(history: History, topic: str, subscription: str, log: Log) -> set[str]:
+    """Return what the subscription that is there in the end has still to deliver, or to settle.
+
+    An ack without an answer may have settled a message; then that does not come again.
+    """
+    since = Eras(history.deeds).subscription_began(topic, subscription)
+    settled: set[str] = set()
+    tried: dict[str, float] = {}
+    for ack in history.acks:
+        if (ack.topic, ack.subscription) == (topic, subscription) and ack.ended > since:
+            if ack.outcome == "ok" and not ack.late:
+                settled.add(ack.value)
+            tried[ack.value] = max(ack.ended, tried.get(ack.value, 0.0))
+    latest: dict[str, float] = {}
+    for each in history.deliveries:
+        if (each.topic, each.subscription) == (topic, subscription) and each.at > since:
+            latest[each.value] = max(each.at, latest.get(each.value, 0.0))
+    settled |= {value for value, at in latest.items() if tried.get(value, 0.0) > at}
+    return set(log.values()) - settled
+
+
 def _stale_acks(evidence: Evidence, topic: str, subscription: str, offsets: set[int]) -> list[int]:
     """Return the offsets for which a consumer of an earlier topic or subscription sent an ack."""
     since = evidence.eras.subscription_began(topic, subscription)

@@ -15,6 +15,7 @@ KEPT_MAX = 25
 """So many receipts of each stay are used once more."""
 ACKS_AT_ONCE = 16
 SETTLE_SECONDS_MAX = 12.0
+LAST_ACKS_SECONDS_MAX = 5.0
 AGAIN_SECONDS = 0.5
 
 
@@ -64,12 +65,16 @@ class Member:
             self._task = asyncio.create_task(self._run())
 
     async def leave(self) -> None:
-        """Close the consumer; what it has not acked will come again."""
+        """Close the consumer, with its last acks answered if they can be."""
         task, self._task = self._task, None
-        for each in (task, *self._acks):
-            if each is not None:
-                each.cancel()
-        await asyncio.gather(*filter(None, (task, *self._acks)), return_exceptions=True)
+        if task is not None:
+            if self._acks:
+                await asyncio.wait(self._acks, timeout=LAST_ACKS_SECONDS_MAX)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for each in self._acks:
+            each.cancel()
+        await asyncio.gather(*self._acks, return_exceptions=True)
 
     async def repeat_acks(self) -> None:
         """Send the first acks of this stay once more."""

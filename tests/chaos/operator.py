@@ -17,7 +17,7 @@ from pydanube.wire.grpcio.channel import GrpcioChannel
 from tests.chaos.eras import DELETE_TOPIC, UNSUBSCRIBE
 from tests.chaos.ground import Ground
 from tests.chaos.history import Deed, Outcome, Scribe, now
-from tests.chaos.schedule import SUBSCRIPTIONS, Step, SubscriptionPlan, TopicPlan
+from tests.chaos.schedule import STOCK, SUBSCRIPTIONS, Step, SubscriptionPlan, TopicPlan
 from tests.chaos.workload import Workload
 
 ATTEMPT_SECONDS_MAX = 15.0
@@ -50,7 +50,7 @@ class Operator:
         try:
             match step.kind:
                 case "recreate":
-                    await self._recreate(topic)
+                    await self._recreate(topic, unasked=step.unasked)
                 case "unsubscribe":
                     await self._unsubscribe(topic, SUBSCRIPTIONS[step.subscription])
                 case _:
@@ -103,9 +103,13 @@ class Operator:
 
     # Deeds.
 
-    async def _recreate(self, topic: TopicPlan) -> None:
-        """Replace a topic; who consumed it repeats its old acks while there are new messages."""
-        await self._workload.tell("leave", topic.name)
+    async def _recreate(self, topic: TopicPlan, *, unasked: bool) -> None:
+        """Replace a topic; who consumed it repeats its old acks while there are new messages.
+
+        Stock consumers always leave first: they could make their subscription again at its end.
+        """
+        leaving = [plan.name for plan in SUBSCRIPTIONS if not unasked or STOCK in plan.members]
+        await self._workload.tell("leave", topic.name, leaving)
 
         async def delete(admin: AdminConnection) -> None:
             with suppress(NotFound):

@@ -2,16 +2,14 @@
 
 import asyncio
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from pydanube import connect
 from pydanube.errors import DanubeError
-from tests.chaos.eras import Eras
 from tests.chaos.ground import Ground, ground
 from tests.chaos.history import Deed, Following, History, Scribe, now
-from tests.chaos.laws import Evidence
+from tests.chaos.laws import Evidence, unsettled
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.operator import Operator
 from tests.chaos.report import Report, report_on
@@ -147,20 +145,12 @@ class Run:
         return await self._read_all() if not left else logs
 
     def _unsettled(self, logs: Logs) -> list[str]:
-        eras = Eras(self._history.deeds)
-        settled: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for ack in self._history.acks:
-            if ack.outcome == "ok" and not ack.late:
-                since = eras.subscription_began(ack.topic, ack.subscription)
-                if ack.ended > since:
-                    settled[ack.topic, ack.subscription].add(ack.value)
-        left = []
-        for topic, log in logs.items():
-            for plan in SUBSCRIPTIONS:
-                waiting = set(log.values()) - settled[topic, plan.name]
-                if waiting:
-                    left.append(f"{len(waiting)} of {topic} {plan.name}")
-        return left
+        return [
+            f"{len(waiting)} of {topic} {plan.name}"
+            for topic, log in logs.items()
+            for plan in SUBSCRIPTIONS
+            if (waiting := unsettled(self._history, topic, plan.name, log))
+        ]
 
     async def _read_all(self) -> Logs:
         logs: Logs = {}

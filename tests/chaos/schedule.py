@@ -52,13 +52,16 @@ class Step:
     subscription: int = 0
     seconds: float = 0.0
     """How long a fault stays; 0 for deeds that are over when they are done."""
+    unasked: bool = False
+    """Whether our own consumers stay where they are while their topic is replaced."""
 
     def __str__(self) -> str:
         where = f"topic {self.topic}"
         if self.brokers:
             where = "broker " + ",".join(map(str, self.brokers))
         lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
-        return f"{self.at:7.1f} s  {self.kind} of {where}{lasting}"
+        manner = " under its consumers" if self.unasked else ""
+        return f"{self.at:7.1f} s  {self.kind} of {where}{lasting}{manner}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,7 @@ def _deeds(
             deed,
             topic=chance.below(topics),
             subscription=chance.below(len(SUBSCRIPTIONS)),
+            unasked=deed == "recreate" and chance.below(3) == 0,
         )
         at += chance.uniform(8.0, 16.0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.chaos.eras import DELETE_TOPIC, UNSUBSCRIBE
 from tests.chaos.history import Ack, Deed, Delivery, History, Record, Send
-from tests.chaos.laws import Evidence, find_violations, longest_pauses
+from tests.chaos.laws import Evidence, find_violations, longest_pauses, unsettled
 from tests.chaos.schedule import SubscriptionPlan
 
 T = "/default/t"
@@ -200,6 +200,23 @@ def test_an_acked_message_that_comes_again_is_noticed(
 def test_a_message_on_its_way_when_it_was_acked_may_come_twice(story: Story) -> None:
     story.records.append(delivery(2, "m2", 4.0, session=3.1))
     assert story.laws() == []
+
+
+def test_what_waits_for_a_consumer_or_its_ack_is_unsettled(story: Story) -> None:
+    def waiting() -> set[str]:
+        return unsettled(story.evidence().history, T, "keyed", story.log)
+
+    assert waiting() == set()
+    story.message(10, 12.0, acked=False)
+    assert waiting() == {"m10"}
+    unanswered = ack(10, "m10", 12.5)
+    unanswered.outcome = "unknown"
+    story.records.append(unanswered)
+    assert waiting() == set(), "it may be settled, and then nothing more comes"
+    story.records.append(delivery(10, "m10", 14.0))
+    assert waiting() == {"m10"}, "it was not"
+    story.records.append(ack(10, "m10", 14.5))
+    assert waiting() == set()
 
 
 # Topics and subscriptions that are replaced.
