@@ -155,7 +155,7 @@ def _storage(storage: Storage, directory: Path, here: str, stack: ExitStack) -> 
         "tail_cache_bytes_max": 256 * 1024,
     }
     if storage == "local":
-        return settings
+        return {**settings, "durable": {}}
     store = directory / "store"
     store.mkdir()
     durable = structs.asdict(stack.enter_context(seaweedfs(store, here)))

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -59,8 +59,7 @@ def operator_page(
 class BrokerProcess:
     """Starts, stops and kills one broker over one data directory.
 
-    `command` runs it; by default that is the `danube` of this environment. `environment` is added
-    to what it inherits.
+    `command` runs it; by default that is the `danube` of this environment.
     """
 
     def __init__(
@@ -70,17 +69,17 @@ class BrokerProcess:
         engine: str | None = None,
         command: Sequence[str] | None = None,
         host: str = "127.0.0.1",
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.host = host
-        self._environment = environment or {}
         self.client_port, self.admin_port, self.metrics_port = free_ports(3)
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
         self._command = command or [str(Path(sys.executable).parent / "danube")]
         self._arguments = list(arguments)
         if engine is not None:
             self._arguments += ["--engine", engine]
+        self.environment: dict[str, str] = {}
+        """What the process is given beside what this one has."""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -113,7 +112,7 @@ class BrokerProcess:
                 ],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self._environment},
+                env={**os.environ, **self.environment},
             )
         if wait:
             self.wait_ready()
@@ -149,6 +148,13 @@ class BrokerProcess:
     def kill(self) -> int:
         """Take the broker's life without a word."""
         return self._end(signal.SIGKILL)
+
+    def wait_ended(self) -> int:
+        """Wait until the broker has ended by itself, and return its exit code."""
+        assert self.process is not None
+        code = self.process.wait(STOP_SECONDS_MAX)
+        self.process = None
+        return code
 
     def _end(self, number: signal.Signals) -> int:
         assert self.process is not None

@@ -26,7 +26,7 @@ class Machine:
 class ClusterProcesses:
     """Brokers with a directory each, and one for the segments of all.
 
-    `storage` is what the brokers are told of it, by default a directory that all of them share.
+    `storage` is what they are told of it beside that, or instead of it.
     """
 
     def __init__(
@@ -38,32 +38,34 @@ class ClusterProcesses:
         replicas: int | None = None,
         etcd_url: str | None = None,
         more: dict[str, Any] | None = None,
-        machines: Sequence[Machine] | None = None,
         storage: dict[str, Any] | None = None,
+        machines: Sequence[Machine] | None = None,
     ) -> None:
         ports = free_ports(count)
-        self.machines = machines or [Machine()] * count
-        hosts = [machine.host for machine in self.machines]
-        self.raft_addresses = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
+        machines = machines or [Machine()] * count
+        self.raft_addresses = [
+            f"{machine.host}:{port}" for machine, port in zip(machines, ports, strict=True)
+        ]
         metadata: dict[str, Any] = {"seed_nodes": self.raft_addresses}
         if etcd_url is not None:
             metadata = {"backend": "etcd", "etcd": {"endpoints": [etcd_url]}}
-        segments = str(directory / "segments")
         self.brokers = []
-        for number, port in enumerate(ports):
+        for number, (machine, port) in enumerate(zip(machines, ports, strict=True)):
             data = directory / f"broker-{number}"
             data.mkdir(parents=True, exist_ok=True)
             config = {
                 "cluster_name": "E2E",
-                "broker": {"host": hosts[number], "ports": {"raft": port}},
+                "broker": {"host": machine.host, "ports": {"raft": port}},
                 "meta_store": {"data_dir": str(data / "raft"), **metadata},
                 "bootstrap_namespaces": ["default"],
                 "auth": {"mode": "none"},
                 "cluster": times or {},
                 "mirrors": {} if replicas is None else {"replicas": replicas},
                 "storage": {
+                    "mode": "shared_fs",
                     "local_wal_root": str(data / "wal"),
-                    **(storage or {"mode": "shared_fs", "durable": {"root": segments}}),
+                    "durable": {"root": str(directory / "segments")},
+                    **(storage or {}),
                 },
                 "policies": {},
                 **(more or {}),
@@ -71,17 +73,10 @@ class ClusterProcesses:
             path = directory / f"broker-{number}.yml"
             path.write_text(yaml.safe_dump(config))
             flags = ["--mode", "cluster", "--config-file", str(path)]
-            flags += [] if hosts[number] == "127.0.0.1" else ["--insecure"]
-            machine = self.machines[number]
-            self.brokers.append(
-                BrokerProcess(
-                    data,
-                    *flags,
-                    command=machine.command,
-                    host=machine.host,
-                    environment=machine.environment,
-                )
-            )
+            flags += [] if machine.host == "127.0.0.1" else ["--insecure"]
+            broker = BrokerProcess(data, *flags, command=machine.command, host=machine.host)
+            broker.environment |= machine.environment
+            self.brokers.append(broker)
 
     @property
     def urls(self) -> list[str]:
