@@ -68,8 +68,8 @@ class Ground:
         self._machines.cut_off(number)
 
     def reconnect(self, number: int) -> None:
-        assert self._machines is not None, "partitions need machines of their own"
-        self._machines.heal(number)
+        if self._machines is not None:
+            self._machines.heal(number)
 
     def strike_disk(self, number: int, fault: BrokerFault) -> None:
         disk = self._disks[number]

@@ -18,6 +18,7 @@ STARTS_MAX = 8
 """A broker that ends so often within a minute does not start any more."""
 READY_SECONDS_MAX = 90.0
 JOINED_SECONDS_MAX = 60.0
+ACTIVATE_SECONDS = 5.0
 
 
 class Nemesis:
@@ -73,6 +74,7 @@ class Nemesis:
         for number in range(BROKERS):
             self._ground.mend_disk(number)
             self._ground.pause(number, until=True)
+            self._ground.reconnect(number)
         self._down.clear()
         self._harmed.clear()
 
@@ -159,6 +161,18 @@ class Nemesis:
                 elif now() - well[number] > STUCK_SECONDS_MAX:
                     await self._help(number)
                     well[number] = now()
+
+    async def see_to_drained(self) -> None:
+        """Activate brokers that no fault is on and that took themselves out; for ever.
+
+        A broker whose disk fails again soon after a recovery waits for that, as documented.
+        """
+        while True:
+            await asyncio.sleep(ACTIVATE_SECONDS)
+            if not self._down and not self._harmed:
+                for url in await self._operator.activate_drained():
+                    at = now()
+                    self._scribe.write(Deed(at, at, "ok", "activated", url))
 
     def _start_if_down(self, number: int, starts: deque[float]) -> None:
         broker = self._ground.brokers[number]

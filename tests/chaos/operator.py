@@ -25,6 +25,7 @@ DONE_SECONDS_MAX = 90.0
 AGAIN_SECONDS = 0.3
 UNCERTAIN_SECONDS = 5.0
 """So long an attempt that ended in silence may still be carried out."""
+DRAINED = "drained"
 NEW_MESSAGES_SECONDS = 2.0
 """How long the topic that was made again gets messages before old acks come."""
 
@@ -100,6 +101,21 @@ class Operator:
                 raise DanubeError(change.message)
 
         await self._until_done(f"remove node {node_id}", remove)
+
+    async def activate_drained(self) -> list[str]:
+        """Let brokers serve again that wait for an operator to have seen to their disks."""
+        activated: list[str] = []
+
+        async def activate(admin: AdminConnection) -> None:
+            for broker in await admin.brokers():
+                if broker.broker_status == DRAINED:
+                    await admin.activate_broker(broker.broker_id, "the disk works again")
+                    activated.append(broker.broker_addr)
+
+        with suppress(TimeoutError, DanubeError):  # Whoever asks again soon needs no answer now.
+            async with asyncio.timeout(ATTEMPT_SECONDS_MAX):
+                await self._call(activate)
+        return activated
 
     # Deeds.
 

@@ -59,6 +59,7 @@ def report_on(evidence: Evidence, schedule: Schedule) -> Report:
     sends = Counter(send.outcome for send in history.sends)
     acks = Counter(ack.outcome for ack in history.acks)
     laws = Counter(violation.law for violation in violations)
+    events = Counter(deed.kind for deed in history.deeds)
     figures = {
         "seconds under load": f"{evidence.ended - evidence.began:.0f}",
         "acknowledged": str(sends["ok"]),
@@ -75,6 +76,8 @@ def report_on(evidence: Evidence, schedule: Schedule) -> Report:
                 for plan in evidence.subscriptions
             )
         ),
+        "brokers that ended by themselves": str(events["ended"]),
+        "brokers activated, restarted by hand": f"{events['activated']}, {events['helped']}",
         "longest pause": (
             f"{longest.seconds:.1f} s, {longest.harmed:.1f} s of it explained ({longest.topic})"
         ),

@@ -72,19 +72,25 @@ class Run:
         self._nemesis = Nemesis(ground, self._operator, self._scribe)
 
     async def run(self) -> Report:
-        supervising = asyncio.create_task(self._nemesis.keep_running())
+        caring = [
+            asyncio.create_task(self._nemesis.keep_running()),
+            asyncio.create_task(self._nemesis.see_to_drained()),
+        ]
         try:
             await self._set_up()
             began = now()
             await self._work_and_harm(began)
-            ended = now()
+            over = now()
             await self._workload.tell("be quiet")
             await self._heal()
             logs = await self._drain()
         finally:
             await self._workload.stop()
-            supervising.cancel()
-            await asyncio.gather(supervising, return_exceptions=True)
+            for task in caring:
+                task.cancel()
+            ended = await asyncio.gather(*caring, return_exceptions=True)
+        if failures := [each for each in ended if isinstance(each, Exception)]:
+            raise failures[0]  # Nobody saw to the brokers: the run proves nothing.
         self._take_notes()
         self._history.sort()
         evidence = Evidence(
@@ -93,7 +99,7 @@ class Run:
             self._topics,
             SUBSCRIPTIONS,
             began,
-            ended,
+            over,
             self._pause_seconds_max,
             moves=self._schedule.storage != "local",
         )
