@@ -1,6 +1,8 @@
 """One run in one storage mode: start, work and harm, heal, drain, read everything, judge."""
 
 import asyncio
+import ctypes
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +26,7 @@ LANE_SECONDS_MAX = 180.0
 DRAIN_SECONDS_MAX = 90.0
 READ_SECONDS_MAX = 60.0
 LOOK_SECONDS = 1.0
+_PR_SET_PDEATHSIG = 1
 
 Logs = dict[str, dict[int, str]]
 
@@ -39,12 +42,20 @@ def report_and_exit(
 
     The process ends with 1 when a law is broken. `command` runs a broker, by default `danube`.
     """
+    _end_with_parent()
     with ground(directory, schedule.storage, command=command) as place:
         run = Run(schedule, place, directory, messages_a_second, pause_seconds_max)
         report = asyncio.run(run.run())
     (directory / "report.md").write_text(f"{report}\n")
     print(report, flush=True)
     sys.exit(0 if report.kept else FOUND)
+
+
+def _end_with_parent() -> None:
+    """Let SIGTERM, and the parent's end, end this process with its brokers and networks."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Run:
