@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from tests.chaos.history import Deed
 
 DELETE_TOPIC = "delete topic"
-UNSUBSCRIBE = "unsubscribe"
+UNSUBSCRIBE = "drop subscription"
 
 
 class Eras:

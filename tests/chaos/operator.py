@@ -12,7 +12,7 @@ from contextlib import suppress
 from pydanube import NotFound, connect
 from pydanube.client.admin import AdminConnection
 from pydanube.client.admin_answers import NewTopic
-from pydanube.errors import AlreadyExists, DanubeError, InvalidRequest
+from pydanube.errors import AlreadyExists, DanubeError, InvalidRequest, Unavailable
 from pydanube.wire.grpcio.channel import GrpcioChannel
 from tests.chaos.eras import DELETE_TOPIC, UNSUBSCRIBE
 from tests.chaos.ground import Ground
@@ -57,6 +57,8 @@ class Operator:
                 case _:
                     await self._move(topic)
             outcome = "ok"
+        except DanubeError:
+            outcome = "failed"
         except NotDone as error:
             self._broken(topic.name, str(error))
         finally:
@@ -162,8 +164,8 @@ class Operator:
         try:
             async with asyncio.timeout(2 * ATTEMPT_SECONDS_MAX):
                 await self._call(lambda admin: admin.unload_topic(topic.name))
-        except (TimeoutError, DanubeError):
-            pass
+        except TimeoutError as error:
+            raise Unavailable(f"{topic.name} was not moved in time") from error
 
     async def _subscribe(self, topic: TopicPlan, plan: SubscriptionPlan) -> None:
         """Make a subscription at the first message, and leave it to its consumers."""

@@ -18,7 +18,7 @@ class Report:
 
     storage: str
     faults: dict[str, str]
-    """How often each fault was done, and for how many seconds in all."""
+    """How often each step was taken, and for how many seconds in all."""
     figures: dict[str, str]
     by_topic: list[list[str]]
     violations: list[Violation] = field(default_factory=list)
@@ -90,11 +90,13 @@ def report_on(evidence: Evidence, schedule: Schedule) -> Report:
 
 def _faults(deeds: Sequence[Deed]) -> dict[str, str]:
     done: dict[str, list[float]] = defaultdict(list)
+    refused: Counter[str] = Counter()
     for deed in deeds:
-        if deed.kind in FAULTS or deed.kind in TOPIC_DEEDS:
-            done[deed.kind].append(deed.ended - deed.began)
+        done[deed.kind].append(deed.ended - deed.began)
+        refused[deed.kind] += deed.outcome != "ok"
     return {
         kind: f"{len(done[kind])}, {sum(done[kind]):.0f} s"
+        + (f", {refused[kind]} refused" if refused[kind] else "")
         for kind in (*FAULTS, *TOPIC_DEEDS)
         if done[kind]
     }
