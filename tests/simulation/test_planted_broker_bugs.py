@@ -6,6 +6,7 @@ Some have been in the broker; the world found them, and keeps looking for them h
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from pydanube.storage.segments import directory_store
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.cursor import Cursor
+from pydanube.subscriptions.marks import Marks
 from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.catalog import Catalog, Ids
 from pydanube.topics.topic import Topic
@@ -260,6 +262,33 @@ def segments_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_store, "write_atomically", write)
 
 
+def acks_count_by_name_and_offset_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subscription, "may_settle", lambda *arguments: True)
+
+
+def acks_from_before_a_restart_count_by_name_and_offset_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is out with a consumer is safe; what was there before the broker started is not."""
+
+    def may_settle(self: Subscription, mark: str | None, offset: Offset, peer: str) -> bool:
+        is_out = self._dispatcher.holder(offset) is not None
+        return not is_out or mark is None or self.knows(mark)
+
+    monkeypatch.setattr(Subscription, "may_settle", may_settle)
+    monkeypatch.setattr(plans, "CHURNS_ONE_IN", 1)
+
+
+def marks_are_others_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = count()
+
+    def others(self: Marks, life: str) -> None:
+        make(self, f"{life}-{next(drawn)}")
+
+    make = Marks.__init__
+    monkeypatch.setattr(Marks, "__init__", others)
+
+
 PLANTED: list[tuple[Plant, Faults, str]] = [
     # A broker that finds its own promises broken says so, and does not start.
     (journal_is_not_synced, CRASHES, "broker|lost write"),
@@ -290,6 +319,9 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     (journal_files_go_before_their_messages_are_elsewhere, CRASHES, "lost write|unseen"),
     (segments_are_not_synced, CRASHES, "lost write|stuck|broker"),
     (numbers_of_messages_are_ignored, Faults(network=True), "stored twice"),
+    (acks_count_by_name_and_offset_alone, Faults(), "settled by others"),
+    (marks_are_others_after_a_restart, CRASHES, "acked and redelivered"),
+    (acks_from_before_a_restart_count_by_name_and_offset_alone, CRASHES, "settled by others"),
 ]
 
 

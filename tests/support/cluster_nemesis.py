@@ -1,13 +1,14 @@
 """Breaks a cluster, by seed: its machines, its network, its disks, and what operators do to it."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.network import SimulatedNetwork
-from tests.support.broker_machine import BrokerMachine
+from tests.support.broker_machine import DATA, BrokerMachine
 from tests.support.cluster_plans import ClusterFaults
 from tests.support.faulty_store import Cloud
 from tests.support.plans import CLIENT_HOSTS, pick
@@ -18,6 +19,8 @@ _JUMP_MS_MAX = 3_600_000
 _RETURN_SECONDS = 3.0
 _STORE_FAULT_PERCENT = 20
 _CALL_TROUBLE_PERCENT_MAX = 15
+_PLACES = (f"{DATA}/wal", f"{DATA}/wal", f"{DATA}/raft", DATA)
+"""Journal and metadata may lie on one disk, or on two."""
 
 Deed = Callable[[], Awaitable[None]]
 
@@ -87,6 +90,7 @@ class ClusterNemesis:
             "calls": self._disturb_calls,
             "unheard": self._operators.move_unheard,
             "unsure": self._operators.move_unsure,
+            "sick_disk": self._sicken_disk,
         }
         # Those without a deed are there from the beginning.
         return [(name, deed) for name, deed in deeds.items() if getattr(faults, name)]
@@ -249,6 +253,17 @@ class ClusterNemesis:
         machine.disk.slow("sync", seconds)
         await asyncio.sleep(self._randomness.uniform(0.5, 3.0))
         machine.disk.slow("sync", 0.0)
+
+    async def _sicken_disk(self) -> None:
+        """Nothing heals what hangs but the end of the process, so it is for the broker to see."""
+        machine = self._some_machine()
+        place = pick(self._randomness, _PLACES)
+        if self._randomness.below(2):
+            self._note(f"a sync fails on {machine.name} in {place}")
+            machine.disk.fail_next("sync", OSError(errno.EIO, "the disk is ill"), under=place)
+        else:
+            self._note(f"writes hang on {machine.name} in {place}")
+            machine.disk.hang(under=place)
 
     async def _fail_store(self) -> None:
         self._note("the store of segments fails now and then")

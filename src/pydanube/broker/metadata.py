@@ -25,6 +25,14 @@ class BrokerStore(MetadataStore, Protocol):
         """Why it takes nothing any more; None while all is well."""
 
 
+class DiskStore(BrokerStore, Protocol):
+    """A store on this broker's own disk."""
+
+    @property
+    def writing_since_ms(self) -> int | None:
+        """Since when what it writes is under way; None while it writes nothing."""
+
+
 class Peers(Struct, frozen=True, kw_only=True):
     """How brokers of a cluster talk to each other."""
 
@@ -38,6 +46,8 @@ class Sharing(Struct, frozen=True, kw_only=True):
     leadership: "Leadership"
     peer_address: str
     """Where other brokers reach this one."""
+    resign: Callable[[float], Awaitable[None]]
+    """Let another broker lead, within so many seconds."""
     end: Callable[[], Awaitable[None]]
     """Give up what only this broker holds, before the store is closed."""
 
@@ -54,6 +64,8 @@ class OpenMetadata(Struct, frozen=True, kw_only=True):
     etcd: "EtcdMetadataStore | None" = None
     """The same store, if it is in etcd."""
     lock: FileLock | None = None
+    on_disk: DiskStore | None = None
+    """The same store, if it is on this broker's own disk."""
 
     @property
     def note(self) -> str | None:

@@ -25,7 +25,8 @@ async def open_metadata(
     directory = config.meta_store.data_dir
     if not config.is_clustered:
         store = await LocalMetadataStore.open(machine.files, machine.clock, tasks, directory)
-        return OpenMetadata(store=store, broker=await broker_identity(machine, directory))
+        broker = await broker_identity(machine, directory)
+        return OpenMetadata(store=store, broker=broker, on_disk=store)
     # Loaded by those who need it: a broker alone starts sooner without.
     from pydanube.broker.shared_metadata import open_shared
 

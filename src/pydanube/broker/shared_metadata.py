@@ -66,8 +66,15 @@ async def open_shared(
     except BaseException:
         await raft.close()
         raise
-    sharing = Sharing(leadership=raft, peer_address=raft.node_info().address, end=_nothing_to_end)
-    return OpenMetadata(store=raft, broker=BrokerId(raft.node), sharing=sharing, raft=raft)
+    sharing = Sharing(
+        leadership=raft,
+        peer_address=raft.node_info().address,
+        resign=raft.give_up_lead,
+        end=_nothing_to_end,
+    )
+    return OpenMetadata(
+        store=raft, broker=BrokerId(raft.node), sharing=sharing, raft=raft, on_disk=raft
+    )
 
 
 async def refuse_a_past_alone(config: BrokerConfig, files: Files) -> None:
@@ -118,6 +125,10 @@ async def _share_by_etcd(
     standing = TaskScope(_report)
     standing.start(election.run(), "election of a leader")
 
+    async def resign(_: float) -> None:
+        await standing.close()
+        await election.resign()
+
     async def end() -> None:
         await standing.close()
         await election.resign()
@@ -130,6 +141,7 @@ async def _share_by_etcd(
         sharing=Sharing(
             leadership=election,
             peer_address=advertised_raft_address(listening, broker_url),
+            resign=resign,
             end=end,
         ),
         etcd=place.store,

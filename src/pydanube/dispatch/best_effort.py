@@ -94,6 +94,10 @@ class BestEffortDispatcher(ABC):
         """Return None: nothing waits for time."""
         return None
 
+    def holder(self, offset: Offset) -> ConsumerId | None:
+        """Return nobody: what was handed over is done."""
+        return None
+
     @property
     def in_flight_count(self) -> int:
         """Return 0: a message that was handed over is done."""

@@ -55,6 +55,11 @@ class InFlight:
             return [self._taken(start, end, whole)]
         return [self._taken(at, to, delivery) for at, to, delivery in self._ranges.take(start, end)]
 
+    def holder(self, offset: int) -> ConsumerId | None:
+        """Return whom a message is out with; None if it is not out."""
+        delivery = self._ranges.over(offset)
+        return None if delivery is None else delivery.consumer
+
     def discount(self, consumer: ConsumerId, start: int, end: int, now_ms: int) -> None:
         """Let the attempt not count for what is out of [start, end) with a consumer."""
         for at, to, delivery in self._ranges.take(start, end):

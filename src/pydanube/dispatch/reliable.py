@@ -154,6 +154,10 @@ class ReliableDispatcher(ABC):
         exhausted = self._exhausted.blocked_count + self._exhausted.leaving_count
         return self._in_flight.count + self._retries.count + exhausted
 
+    def holder(self, offset: Offset) -> ConsumerId | None:
+        """Return whom a message is out with; None if it is not out."""
+        return self._in_flight.holder(offset)
+
     @property
     def waiting_count(self) -> int:
         """Messages that wait for a retry."""

@@ -52,6 +52,7 @@ class LocalMetadataStore(MachineStore):
         super().__init__(clock, machine, watches)
         self._log = log
         self._lock = lock
+        self._clock = clock
         self._directory = directory
         self._log_bytes_max = log_bytes_max
         self._waiting: list[_Proposal] = []
@@ -61,6 +62,8 @@ class LocalMetadataStore(MachineStore):
         self._writer_ended = asyncio.Event()
         self._closing = False
         self._failure: Unavailable | None = None
+        self.writing_since_ms: int | None = None
+        """Since when the group that is being written is under way; None while none is."""
 
     @classmethod
     async def open(
@@ -146,7 +149,9 @@ class LocalMetadataStore(MachineStore):
                     await self._wakeup.wait()
                     continue
                 group, self._waiting, self._waiting_bytes = self._waiting, [], 0
+                self.writing_since_ms = self._clock.monotonic_ms()
                 await self._commit(group)
+                self.writing_since_ms = None
                 group = []
         except BaseException as error:
             self._stop(error, [*group, *self._waiting])

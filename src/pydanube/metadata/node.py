@@ -110,6 +110,8 @@ class RaftNode:
         self._running = False
         self._ended = asyncio.Event()
         self.failure: Unavailable | None = None
+        self.writing_since_ms: int | None = None
+        """Since when what the core decided last is being carried out; None while nothing is."""
         self.changed = asyncio.Event()
         """Set whenever the leader, the term or the members have become others."""
         self.on_leader: Callable[[], None] = lambda: None
@@ -205,9 +207,11 @@ class RaftNode:
                 if self._founding is not None:
                     await self._found(self._founding)
                 elif self.raft.has_ready():
+                    self.writing_since_ms = self._clock.monotonic_ms()
                     await self._carry_out(self.raft.ready())
                     await self._shorten_log_if_due()
                 else:
+                    self.writing_since_ms = None
                     self._wakeup.clear()
                     await self._wakeup.wait()
         except BaseException as error:

@@ -236,6 +236,16 @@ class RaftStore(MachineStore, Replicated):
         """Why this node takes no part any more, None while all is well; for health checks."""
         return self._node.failure
 
+    @property
+    def writing_since_ms(self) -> int | None:
+        """Since when this node is busy with one group of entries; None while it is idle."""
+        return self._node.writing_since_ms
+
+    async def give_up_lead(self, seconds: float) -> None:
+        """Let another voter lead, if this node leads, works, and one is there."""
+        if self._node.failure is None:
+            await self._changes.hand_over(seconds)
+
     def status(self) -> RaftStatus:
         """Return what this node knows of its cluster."""
         raft = self._node.raft

@@ -114,7 +114,7 @@ class SimulatedAppendFile(AppendFile):
             if not outcome.done():
                 outcome.set_result(None)
         if self._calls:
-            self._machine.after_delay(self._calls[0].steps[0].name, self._take_step)
+            self._machine.after_delay(self._calls[0].steps[0].name, self._take_step, self._path)
 
     def _take_step(self) -> None:
         call = self._calls[0]

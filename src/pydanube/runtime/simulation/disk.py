@@ -246,6 +246,17 @@ class SimulatedDisk(SimulatedFiles):
         """Let each such operation take that much longer, until told otherwise."""
         self._faults.slow(name, seconds)
 
+    def hang(self, *, under: str = "") -> None:
+        """Let writes and syncs of open files hang, on paths that begin with `under`.
+
+        They go on after `let_go`, and those of an incarnation that ends are over with it.
+        """
+        self._faults.hang(under)
+
+    def let_go(self) -> None:
+        """Let go on what hangs."""
+        self._faults.let_go()
+
     @property
     def capacity_bytes(self) -> int | None:
         """How much the disk holds; None is without limit."""

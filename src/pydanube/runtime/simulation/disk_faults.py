@@ -43,6 +43,9 @@ _CHANGING: frozenset[OperationName] = frozenset(
 )
 
 
+_HANGING: frozenset[OperationName] = frozenset({"append", "sync"})
+
+
 class SimulatedCrash(OSError):
     """The machine has stopped; whoever still runs on it gets nothing done any more."""
 
@@ -78,6 +81,8 @@ class DiskFaults:
         self.stopped = asyncio.Event()
         self._failures: list[_Failure] = []
         self._slowness: dict[OperationName, float] = {}
+        self._hanging: list[str] = []
+        self._held: list[Callable[[], None]] = []
         self._crash_number: int | None = None
         self._crash_after = False
 
@@ -93,6 +98,25 @@ class DiskFaults:
         """Return how much longer such an operation takes than usual."""
         return self._slowness.get(name, 0.0)
 
+    def hang(self, under: str) -> None:
+        """Let no write and no sync of files on paths that begin with `under` come to an end."""
+        self._hanging.append(under)
+
+    def holds(self, name: OperationName, path: str, happen: Callable[[], None]) -> bool:
+        """Tell whether an operation hangs; then it happens when it is let go."""
+        place = posixpath.normpath(path)
+        hangs = name in _HANGING and any(place.startswith(under) for under in self._hanging)
+        if hangs:
+            self._held.append(happen)
+        return hangs
+
+    def let_go(self) -> None:
+        """Let everything happen that hung."""
+        held, self._held = self._held, []
+        self._hanging.clear()
+        for happen in held:
+            asyncio.get_running_loop().call_soon(happen)
+
     def crash_at(self, number: int, *, after: bool) -> None:
         """Stop the machine before, or right after, the changing operation of that number."""
         if number <= self.operations:
@@ -107,6 +131,7 @@ class DiskFaults:
         self.stopped = asyncio.Event()
         self._crash_number = None
         self._failures.clear()
+        self.let_go()
 
     def carry_out(
         self,

@@ -150,6 +150,8 @@ class JournalWriter:
         self.written = self.durable = journal_files[-1].end
         self.unsynced_bytes = 0
         self.failure: DanubeError | None = None
+        self.writing_since_ms: int | None = None
+        """Since when the group that is being written is under way; None while none is."""
 
     def queue(self, entry: Entry, *, reserve_bytes: int = 0) -> None:
         """Take a record in, or raise Overloaded or Unavailable and forget it.
@@ -188,14 +190,18 @@ class JournalWriter:
         try:
             while self._queue or not self._closing:
                 if self._queue:
+                    self.writing_since_ms = self._clock.monotonic_ms()
                     await self._commit()
+                    self.writing_since_ms = None
                 else:
                     self._wakeup.clear()
                     await self._wakeup.wait()
+            self.writing_since_ms = self._clock.monotonic_ms()
             await self._write_closed()
         except OSError as error:
             self._stop(error)
         finally:
+            self.writing_since_ms = None
             if self.failure is None:
                 self.failure = Unavailable("the journal is closed; the broker is stopping")
             self._tell_all(self.failure)
