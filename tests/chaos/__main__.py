@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.ground import possible_faults
-from tests.chaos.run import FOUND, report_and_exit
+from tests.chaos.run import FOUND, Limits, report_and_exit
 from tests.chaos.schedule import FAULTS, TOPIC_DEEDS, Schedule, Storage, draw_schedule
 
 MODES: tuple[Storage, ...] = ("local", "object_store")
@@ -48,8 +48,11 @@ def _live_through(schedule: Schedule, directory: Path, asked: argparse.Namespace
     """Run each mode in a process of its own, which may move to another machine's network."""
     directory.mkdir(parents=True)
     command = asked.command.split() if asked.command else None
+    if asked.plant:
+        command = [sys.executable, "-m", "tests.chaos.planted", asked.plant]
+    limits = Limits(asked.rate, asked.pause_max, asked.drain_max)
     process = multiprocessing.get_context("spawn").Process(
-        target=report_and_exit, args=(schedule, directory, asked.rate, asked.pause_max, command)
+        target=report_and_exit, args=(schedule, directory, limits, command)
     )
     process.start()
     process.join()
@@ -67,8 +70,10 @@ def _arguments() -> argparse.Namespace:
     add("--deeds", type=_kinds(TOPIC_DEEDS), default=TOPIC_DEEDS, help="with topics")
     add("--rate", type=float, default=20.0, help="messages a second of each topic")
     add("--pause-max", type=float, default=30.0, help="seconds that no fault explains")
+    add("--drain-max", type=float, default=90.0, help="seconds until all is delivered in the end")
     add("--directory", help="where to work; it must not hold a run already")
     add("--command", help="what runs a broker, instead of danube")
+    add("--plant", help="a bug of tests/support/planted_cluster_bugs.py, for all brokers")
     add("--keep", action="store_true", help="keep logs and history of a good run, too")
     add("--schedule", action="store_true", help="print the schedule alone")
     return parser.parse_args()

@@ -5,6 +5,7 @@ import ctypes
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydanube import connect
@@ -23,7 +24,6 @@ FOUND = 1
 START_SECONDS_MAX = 60.0
 LANE_SECONDS_MAX = 180.0
 """So much longer than planned a lane may take; what it has not begun by then is left out."""
-DRAIN_SECONDS_MAX = 90.0
 READ_SECONDS_MAX = 60.0
 LOOK_SECONDS = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -31,11 +31,22 @@ _PR_SET_PDEATHSIG = 1
 Logs = dict[str, dict[int, str]]
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How much work there is, and how long what may take."""
+
+    messages_a_second: float
+    """To each topic."""
+    pause_seconds_max: float
+    """So long a topic may acknowledge nothing beside what faults explain."""
+    drain_seconds_max: float
+    """Until all is delivered and acked in the end."""
+
+
 def report_and_exit(
     schedule: Schedule,
     directory: Path,
-    messages_a_second: float,
-    pause_seconds_max: float,
+    limits: Limits,
     command: Sequence[str] | None,
 ) -> None:
     """Carry a schedule out below an empty directory, print what came of it, and end the process.
@@ -44,7 +55,7 @@ def report_and_exit(
     """
     _end_with_parent()
     with ground(directory, schedule.storage, command=command) as place:
-        run = Run(schedule, place, directory, messages_a_second, pause_seconds_max)
+        run = Run(schedule, place, directory, limits)
         report = asyncio.run(run.run())
     (directory / "report.md").write_text(f"{report}\n")
     print(report, flush=True)
@@ -66,18 +77,17 @@ class Run:
         schedule: Schedule,
         ground: Ground,
         directory: Path,
-        messages_a_second: float,
-        pause_seconds_max: float,
+        limits: Limits,
     ) -> None:
         self._schedule = schedule
         self._ground = ground
         self._topics = [topic.name for topic in schedule.topics]
-        self._pause_seconds_max = pause_seconds_max
+        self._limits = limits
         self._following = Following(directory)
         self._history = History()
         self._scribe = Scribe(directory / "conductor.history")
         self._workload = Workload(
-            ground.urls, self._topics, directory, self._scribe, messages_a_second
+            ground.urls, self._topics, directory, self._scribe, limits.messages_a_second
         )
         self._operator = Operator(ground, self._workload, self._scribe)
         self._nemesis = Nemesis(ground, self._operator, self._scribe)
@@ -111,7 +121,7 @@ class Run:
             SUBSCRIPTIONS,
             began,
             over,
-            self._pause_seconds_max,
+            self._limits.pause_seconds_max,
             moves=self._schedule.storage != "local",
         )
         return report_on(evidence, self._schedule)
@@ -151,7 +161,7 @@ class Run:
         await self._workload.tell("leave")
         await self._workload.tell("join")
         logs = await self._read_all()
-        deadline = now() + DRAIN_SECONDS_MAX
+        deadline = now() + self._limits.drain_seconds_max
         while left := self._unsettled(logs):
             if now() > deadline:
                 self._broken("cluster", f"never settled: {', '.join(left[:12])}")

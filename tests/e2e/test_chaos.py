@@ -44,13 +44,23 @@ def test_a_short_run_keeps_every_law(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists(), "a good run leaves nothing behind"
 
 
-def test_a_run_finds_a_journal_that_is_not_synced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("law", "brokers", "faults", "deeds"),
+    [
+        ("lost", ("--command", WITHOUT_SYNC), "kill", ""),
+        ("stale ack", ("--plant", "acks_count_by_name_and_offset_alone"), "", "recreate"),
+        ("stuck", ("--plant", "a_stuck_journal_keeps_the_lease"), "EIO", ""),
+    ],
+)
+def test_a_run_finds_a_planted_bug(
+    tmp_path: Path, law: str, brokers: tuple[str, str], faults: str, deeds: str
+) -> None:
     code, printed = chaos(
         tmp_path / "run",
-        *("--minutes", "0.4", "--seed", "bug", "--storage", "local", "--command", WITHOUT_SYNC),
-        *("--faults", "kill", "--deeds", "", "--topics", "2"),
+        *("--minutes", "0.35", "--seed", "bug", "--storage", "local", "--topics", "2", *brokers),
+        *("--faults", faults, "--deeds", deeds, "--drain-max", "15"),
     )
     assert code == FOUND, printed
-    assert "**lost**" in printed, printed
+    assert f"**{law}**" in printed, printed
     assert str(tmp_path / "run") in printed, "the logs of a run that found something are kept"
     assert (tmp_path / "run" / "local" / "conductor.history").exists()
