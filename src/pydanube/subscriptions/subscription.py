@@ -315,6 +315,11 @@ class Subscription:
         """What its deliveries carry, so that whoever settles them can show whose they were."""
         return self._marks.current
 
+    @property
+    def life(self) -> str:
+        """What tells it from whatever else has borne its name, or will."""
+        return self._marks.life
+
     def may_settle(self, mark: str | None, offset: Offset, peer: str) -> bool:
         """Tell whether an ack or nack of a message speaks of a delivery of this subscription.
 
