@@ -150,6 +150,7 @@ class Broker:
         self._relaying: Relaying | None = None
         self._flight_peers: FlightPeers | None = None
         self._draining = False
+        self._closing = False
         self._disk_watch: DiskWatch | None = None
         self._has_given_up = asyncio.Event()
         self.gave_up: GaveUp | None = None
@@ -464,14 +465,8 @@ class Broker:
 
     async def _watch_disks(self, watch: DiskWatch, clustering: "Clustering | None") -> None:
         """Give everything up once this broker cannot write, where that helps anybody."""
-
-        def matters(trouble: Trouble) -> bool:
-            if self._draining:
-                # A stop in order goes without a journal that failed, but waits for one that hangs.
-                return not trouble.is_final
-            return trouble.is_final or clustering is not None
-
-        trouble = await watch.until(matters)
+        is_clustered = clustering is not None
+        trouble = await watch.until(lambda trouble: self._matters(trouble, is_clustered))
         _log.error("this broker cannot write and gives its topics up", cause=trouble.why)
         if clustering is not None:
             await clustering.give_up(trouble.why)
@@ -481,6 +476,15 @@ class Broker:
             begins_anew=clustering is not None and not self._draining,
         )
         self._has_given_up.set()
+
+    def _matters(self, trouble: Trouble, is_clustered: bool) -> bool:
+        if not trouble.is_final:
+            # It may pass. Only a cluster has others meanwhile, and only a stop cannot wait.
+            return is_clustered or self._draining
+        if self._closing:
+            return False  # What has been closed takes nothing either.
+        # A stop of a broker alone goes without its journal.
+        return is_clustered or not self._draining
 
     async def wait_until_given_up(self) -> GaveUp:
         """Return when this broker serves nothing any more, for it cannot write."""
@@ -574,7 +578,7 @@ class Broker:
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""
-        self._draining = True
+        self._draining = self._closing = True
         self.client_gate.close()  # Calls that a recovery in vain has held learn of it at once.
         self.admin_gate.close()
         await self._tasks.close()
