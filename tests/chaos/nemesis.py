@@ -116,6 +116,7 @@ class Nemesis:
 
         While some are missing, what is lost could be the last ones.
         """
+        await self._activate_drained()  # Else there may be no third broker to copy to.
         if not await self._until(self._everything_is_copied, READY_SECONDS_MAX):
             return False
         node = self._ground.node_id(number)
@@ -176,9 +177,12 @@ class Nemesis:
         while True:
             await asyncio.sleep(ACTIVATE_SECONDS)
             if not self._down and not self._harmed:
-                for url in await self._operator.activate_drained():
-                    at = now()
-                    self._scribe.write(Deed(at, at, "ok", "activated", url))
+                await self._activate_drained()
+
+    async def _activate_drained(self) -> None:
+        for url in await self._operator.activate_drained():
+            at = now()
+            self._scribe.write(Deed(at, at, "ok", "activated", url))
 
     def _start_if_down(self, number: int, starts: deque[float]) -> None:
         broker = self._ground.brokers[number]
