@@ -25,7 +25,7 @@ from pydanube.broker.errors import InvalidConfig
 from pydanube.cluster.mirrors.settings import MirrorSettings
 from pydanube.errors import InvalidRequest, NotSupported
 from pydanube.model.names import check_namespace_name
-from pydanube.model.policies import DispatchConfig, Policies
+from pydanube.model.policies import MESSAGE_BYTES_MAX, DispatchConfig, Policies
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.segments.location import directory_root
 from pydanube.wire.http2.tls import TlsPaths
@@ -312,6 +312,20 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Whether there may be other brokers."""
         meta_store = self.meta_store
         return meta_store.backend == "etcd" or bool(meta_store.seed_nodes) or meta_store.join
+
+    def notices(self) -> list[str]:
+        """Return what to tell the operator when the broker starts: what may not be meant so."""
+        found = self.storage.notices()
+        size_max = self.policies.max_message_size
+        if size_max is None or size_max > MESSAGE_BYTES_MAX:
+            allowed = "has no limit" if size_max is None else f"is {size_max}"
+            found.append(
+                f"policies.max_message_size {allowed}, but stock clients receive messages of at "
+                "most 4 MiB, attributes included; what their consumers cannot take fails by the "
+                f"failure policy of the subscription. Set it to {MESSAGE_BYTES_MAX} or less, or "
+                "let all consumers receive more"
+            )
+        return found
 
     def _copies_have_shared_segments(self) -> None:
         wanted = max(self.mirrors.replicas or 1, self.policies.replicas or 1)

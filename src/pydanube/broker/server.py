@@ -193,7 +193,7 @@ def run_broker(
     DanubeError says why it could not start, or that it could not keep a promise when it stopped.
     """
     log_to_stderr(log_level, log_format)
-    for notice in config.storage.notices():
+    for notice in config.notices():
         _log.warning(notice)
     run(_run_until_stopped(config, engine_named(engine)))
 

@@ -99,6 +99,10 @@ class BestEffortDispatcher(ABC):
         """Return 0: a message that was handed over is done."""
         return 0
 
+    def is_with(self, consumer: ConsumerId, offset: Offset) -> bool:
+        """Return False: a message that was handed over is done."""
+        return False
+
     @property
     def waiting_count(self) -> int:
         """Return 0: nothing is delivered twice."""

@@ -265,6 +265,9 @@ class Dispatcher(Protocol):
     def in_flight_count(self) -> int:
         """Messages delivered and not yet settled, waiting and exhausted ones included."""
 
+    def is_with(self, consumer: ConsumerId, offset: Offset) -> bool:
+        """Tell whether a consumer has a message that it has neither acked nor nacked."""
+
     @property
     def waiting_count(self) -> int:
         """Messages that wait for a retry."""

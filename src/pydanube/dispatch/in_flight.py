@@ -64,6 +64,11 @@ class InFlight:
             else:
                 self._ranges.insert(at, to, delivery)
 
+    def is_with(self, consumer: ConsumerId, offset: int) -> bool:
+        """Tell whether a message is out with a consumer."""
+        delivery = self._ranges.value_at(offset)
+        return delivery is not None and delivery.consumer == consumer
+
     def take_from(self, consumer: ConsumerId) -> list[Known[int]]:
         """Remove all that is out with a consumer; return it in offset order."""
         return self._take_those([held for held in self._ranges if held[2].consumer == consumer])

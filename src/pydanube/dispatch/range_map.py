@@ -1,6 +1,6 @@
 """What is known about ranges of offsets, one entry per range."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -76,6 +76,14 @@ class RangeMap(Generic[T]):
         """Return the whole ranges that begin in [start, end)."""
         low, high = bisect_left(self._starts, start), bisect_left(self._starts, end)
         return [(held, *self._entries[held]) for held in self._starts[low:high]]
+
+    def value_at(self, at: int) -> T | None:
+        """Return the value of the range that holds `at`, if one does."""
+        index = bisect_right(self._starts, at) - 1
+        if index < 0:
+            return None
+        end, value = self._entries[self._starts[index]]
+        return value if at < end else None
 
     def split(self, at: int) -> T | None:
         """Let a range that spans `at` become two, and return its value; None if none does."""

@@ -154,6 +154,10 @@ class ReliableDispatcher(ABC):
         exhausted = self._exhausted.blocked_count + self._exhausted.leaving_count
         return self._in_flight.count + self._retries.count + exhausted
 
+    def is_with(self, consumer: ConsumerId, offset: Offset) -> bool:
+        """Tell whether a consumer has a message that it has neither acked nor nacked."""
+        return self._in_flight.is_with(consumer, offset)
+
     @property
     def waiting_count(self) -> int:
         """Messages that wait for a retry."""

@@ -54,6 +54,8 @@ STREAM_GRACE_MS = 10_000
 """How long a consumer that subscribed may take to open its stream."""
 HOLDER_GRACE_MS = 2_000
 """How long an exclusive subscription waits for its holder to come back."""
+TOO_LONG = "the client ended its stream at this message, longer than the 4 MiB it may receive"
+"""Why a message failed that a client could not take."""
 READ_AGAIN_SECONDS = 1.0
 """How long keys that could not be read are left alone."""
 
@@ -253,6 +255,21 @@ class Subscription:
             return
         consumer.stream = None
         self._deactivate(consumer)
+
+    def refused(self, stream: ConsumerStream) -> Offset | None:
+        """Take note that a client has reset its stream; return the message it cannot take, if any.
+
+        That message has failed: it backs off and follows the failure policy, and whatever lies
+        behind it goes on. To be called before the stream is closed.
+        """
+        if stream.consumer.stream is not stream:
+            return None
+        for offset in stream.long_messages.recent(self._now_ms()):
+            if self._dispatcher.is_with(stream.consumer.id, offset):
+                # A client does not read beyond what it cannot take: it is the first one.
+                self._feed(Nacked(offset, Offset(offset + 1), reason=TOO_LONG))
+                return offset
+        return None
 
     def drained(self, stream: ConsumerStream, count: int) -> None:
         """Take note that a stream has sent messages, or for other reasons wants so many more."""
