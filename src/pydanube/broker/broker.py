@@ -1,5 +1,6 @@
 """A broker without its sockets: recovered from a data directory, it answers the handler tables."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
     from pydanube.broker.clustering import Clustering
     from pydanube.broker.flight_peers import FlightPeers
     from pydanube.broker.forwarding import Forwarding
+    from pydanube.broker.joining import Joining
     from pydanube.broker.relaying import Relaying
+    from pydanube.metadata.raft_store import RaftStore
 
 SWEEP_SECONDS = 30.0
 PARSING_THREADS = 2
@@ -141,6 +144,7 @@ class Broker:
         self._forwarding: Forwarding | None = None
         self._relaying: Relaying | None = None
         self._flight_peers: FlightPeers | None = None
+        self._joining: Joining | None = None
         self._draining = False
         self.client_gate = Gate(CLIENT_SERVICES, metrics)
         self.admin_gate = Gate(ADMIN_SERVICES, metrics)
@@ -161,6 +165,7 @@ class Broker:
                 self._peers,
                 self._peer_table,
                 urls.client.broker_url,
+                partial(self._raft_opened, urls.admin),
             )
             segments = MetadataSegmentCatalog(metadata.store, config.storage.metadata_prefix)
             storage = await Storage.open(
@@ -185,6 +190,17 @@ class Broker:
             await self._give_up(metadata)
             raise
         await self._serve(metadata, segments, storage, urls)
+
+    def _raft_opened(self, admin_url: str, raft: "RaftStore") -> None:
+        """Answer whoever is to add this broker to a cluster: it serves nothing before that."""
+        from pydanube.broker.joining import Joining
+
+        self._joining = joining = Joining(raft, admin_url)
+        self.admin_gate.serve_early(joining.table)
+        self.client_gate.waits_for = self.admin_gate.waits_for = joining.waits_for
+        waits_for = joining.waits_for()
+        if waits_for is not None:
+            _log.warning(waits_for)
 
     async def _give_up(self, metadata: OpenMetadata | None) -> None:
         if metadata is not None:
@@ -413,6 +429,11 @@ class Broker:
         if self._serving is None:
             return None
         return self._serving.storage.failure or self._serving.metadata.failure
+
+    @property
+    def waits_for(self) -> str | None:
+        """What an operator must do before it can serve at all; None if nothing."""
+        return self._joining.waits_for() if self._joining is not None else None
 
     @property
     def is_ready(self) -> bool:

@@ -154,10 +154,11 @@ class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Where namespaces, topics, subscriptions and policies are kept."""
 
     backend: Annotated[
-        Literal["raft", "etcd"],
+        Literal["raft", "etcd", "local"],
         Meta(
-            description="`raft`: by the brokers themselves; `etcd`: in an etcd, for all brokers "
-            "of a cluster. PyDanube's own key."
+            description="`raft`: by the brokers themselves, be it one or several; `etcd`: in an "
+            "etcd, for all brokers of a cluster; `local`: in a log of one broker that no other "
+            "can join, as with `--mode standalone`. PyDanube's own key."
         ),
     ] = "raft"
     data_dir: Annotated[
@@ -171,7 +172,7 @@ class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Meta(
             description="Raft addresses, host:port, of all first members of the cluster, this "
-            "broker included; without any, the broker stands alone."
+            "broker included; without any, the broker founds a cluster of one, which others join."
         ),
     ] = ()
     join: Annotated[
@@ -309,9 +310,9 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def is_clustered(self) -> bool:
-        """Whether there may be other brokers."""
+        """Whether there are other brokers, or may be some day."""
         meta_store = self.meta_store
-        return meta_store.backend == "etcd" or bool(meta_store.seed_nodes) or meta_store.join
+        return meta_store.backend != "local" or bool(meta_store.seed_nodes) or meta_store.join
 
     def notices(self) -> list[str]:
         """Return what to tell the operator when the broker starts: what may not be meant so."""
@@ -401,6 +402,7 @@ def standalone_config(
     built_in = {
         "cluster_name": "STANDALONE",
         "broker.host": "127.0.0.1",
+        "meta_store.backend": "local",
         "meta_store.data_dir": f"{data_dir}/raft",
         "bootstrap_namespaces": ["default"],
         "auth.mode": "none",
@@ -477,10 +479,10 @@ def _refuse_exposure(config: BrokerConfig) -> None:
     is_open = config.is_clustered and config.auth.tls.paths is None
     raft = config.broker.raft_address if is_open else None
     addresses = {
-        "raft": raft,
         "client": config.broker.client_address,
         "admin": config.broker.admin_address,
         "prometheus": config.broker.prometheus_address,
+        "raft": raft,
     }
     for name, address in addresses.items():
         if address is not None and not address.is_loopback:

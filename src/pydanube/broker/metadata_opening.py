@@ -1,5 +1,8 @@
 """Opens the metadata that a configuration asks for."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from pydanube.broker.config import BrokerConfig
 from pydanube.broker.identity import broker_identity
 from pydanube.broker.metadata import OpenMetadata, Peers
@@ -7,6 +10,9 @@ from pydanube.metadata.local_store import LocalMetadataStore
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable
+
+if TYPE_CHECKING:
+    from pydanube.metadata.raft_store import RaftStore
 
 
 async def open_metadata(
@@ -16,11 +22,13 @@ async def open_metadata(
     peers: Peers | None,
     table: HandlerTable,
     broker_url: str,
+    opened: "Callable[[RaftStore], None]",
 ) -> OpenMetadata:
     """Open the store and wait until it can be read and written.
 
-    In a cluster that takes until most of it is there; `table` is served to other brokers from the
-    beginning.
+    In a cluster that takes until most of it is there, or until somebody adds this broker to it;
+    `table` is served to other brokers from the beginning, and `opened` is told of a Raft node that
+    is about to wait.
     """
     directory = config.meta_store.data_dir
     if not config.is_clustered:
@@ -30,4 +38,4 @@ async def open_metadata(
     from pydanube.broker.shared_metadata import open_shared
 
     assert peers is not None, "brokers of a cluster have a way to talk to each other"
-    return await open_shared(config, machine, tasks, peers, table, broker_url)
+    return await open_shared(config, machine, tasks, peers, table, broker_url, opened)

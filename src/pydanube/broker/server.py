@@ -61,11 +61,12 @@ class BrokerServer:
         engine = engine or engine_named(DEFAULT_ENGINE)
         if peers is None and config.is_clustered:
             # A broker alone starts sooner without.
+            from pydanube.broker.past_alone import heeding_a_past_alone
             from pydanube.broker.peers import system_peers
-            from pydanube.broker.shared_metadata import refuse_a_past_alone
 
-            await refuse_a_past_alone(config, machine.files)
-            peers = await system_peers(config, machine)
+            config = await heeding_a_past_alone(config, machine.files)
+            if config.is_clustered:
+                peers = await system_peers(config, machine)
         server = cls(config, machine, engine, peers)
         try:
             await server._serve()
@@ -127,7 +128,8 @@ class BrokerServer:
     def _unready(self) -> str | None:
         if self._broker.is_ready:
             return None
-        return self._unhealthy() or "the broker is recovering or stopping"
+        waits_for = self._broker.waits_for
+        return self._unhealthy() or waits_for or "the broker is recovering or stopping"
 
     @property
     def client_port(self) -> int:
