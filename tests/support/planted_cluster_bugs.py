@@ -198,7 +198,7 @@ class Case:
 
 
 FOUND = (
-    Case(cursors_are_handed_over_ahead_of_acks, "unseen", 1, ("move",)),
+    Case(cursors_are_handed_over_ahead_of_acks, "unseen", 17, ("move",)),
     Case(cursors_are_not_handed_over, "acked and redelivered", 1, ("move",)),
     Case(topics_are_handed_over_unsealed, "lost write", 1, ("move",)),
     Case(the_last_owner_is_not_asked, "lost write", 1, ("kill",)),

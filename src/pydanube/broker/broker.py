@@ -284,16 +284,26 @@ class Broker:
         client_table, admin_table = self._client_table(urls), self._admin_table(urls)
         if serving.clustering is not None:
             from pydanube.broker.forwarding import Forwarding
+            from pydanube.cluster.readiness import Readiness
 
             assert self._peers is not None
+            assert serving.opened.sharing is not None
+            directory, clock = serving.clustering.directory, self._machine.clock
             self._forwarding = Forwarding(
                 serving.topics,
-                serving.clustering.directory,
+                directory,
                 serving.broker_id,
                 self._peers.connect,
+                Readiness(
+                    serving.opened.sharing.barrier,
+                    directory,
+                    serving.topics,
+                    serving.broker_id,
+                    clock,
+                ),
             )
-            self._forwarding.wrap(client_table)
-            self._forwarding.wrap(admin_table)
+            self._forwarding.wrap_client(client_table)
+            self._forwarding.wrap_admin(admin_table)
         self.client_gate.open(client_table)
         self.admin_gate.open(admin_table)
 

@@ -38,6 +38,8 @@ class Sharing(Struct, frozen=True, kw_only=True):
     leadership: "Leadership"
     peer_address: str
     """Where other brokers reach this one."""
+    barrier: Callable[[], Awaitable[None]]
+    """Returns once reads see all that was acknowledged before, through whatever broker."""
     end: Callable[[], Awaitable[None]]
     """Give up what only this broker holds, before the store is closed."""
 

@@ -63,7 +63,12 @@ async def open_shared(
     except BaseException:
         await raft.close()
         raise
-    sharing = Sharing(leadership=raft, peer_address=raft.node_info().address, end=_nothing_to_end)
+    sharing = Sharing(
+        leadership=raft,
+        peer_address=raft.node_info().address,
+        barrier=raft.read_barrier,
+        end=_nothing_to_end,
+    )
     return OpenMetadata(store=raft, broker=BrokerId(raft.node), sharing=sharing, raft=raft)
 
 
@@ -104,6 +109,7 @@ async def _share_by_etcd(
         sharing=Sharing(
             leadership=election,
             peer_address=advertised_raft_address(listening, broker_url),
+            barrier=place.store.read_barrier,
             end=end,
         ),
         etcd=place.store,
