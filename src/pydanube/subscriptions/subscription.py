@@ -1,7 +1,7 @@
 """The pump of one subscription: feeds its dispatcher and carries out what it decides."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, assert_never
 
 from msgspec import Struct
@@ -193,6 +193,22 @@ class Subscription:
             # Messages that only its filters match must wait for it, not pass as unwanted.
             self._feed(ConsumerJoined(consumer.id, 0, consumer.filters))
             self._feed(ConsumerLeft(consumer.id))
+
+    def away_ms(self) -> dict[str, int]:
+        """Return the consumers that are not here, and for how long, where others wait for them."""
+        if self.kind != "Exclusive":
+            return {}
+        now_ms = self._now_ms()
+        return {
+            consumer.name: now_ms - consumer.inactive_since_ms
+            for consumer in self._consumers.values()
+            if not consumer.active
+        }
+
+    def been_away(self, away_ms: Mapping[str, int]) -> None:
+        """Take note of how long restored consumers had been gone when the topic came here."""
+        for consumer in self._consumers.values():
+            consumer.inactive_since_ms -= away_ms.get(consumer.name, 0)
 
     def rival_of(self, name: str) -> Consumer | None:
         """Return who holds an exclusive subscription against `name`, if anybody does."""
