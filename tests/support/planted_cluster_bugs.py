@@ -225,6 +225,6 @@ FOUND = (
     Case(leases_are_trusted_too_long, "inconsistent offset", 16, ("pause",), gap_seconds=1.0),
     Case(batches_wait_for_no_mirror, "lost write", 6, ("kill", "delay"), gap_seconds=0.6),
     Case(
-        what_is_in_doubt_is_handed_over, "lost write", 6, ("unsure",), replicas=1, gap_seconds=0.5
+        what_is_in_doubt_is_handed_over, "lost write", 21, ("unsure",), replicas=1, gap_seconds=0.5
     ),
 )

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pydanube.broker.config import BrokerConfig
+from pydanube.broker.errors import InvalidConfig
 from pydanube.broker.identity import broker_identity
 from pydanube.broker.metadata import OpenMetadata, Peers
 from pydanube.metadata.local_store import LocalMetadataStore
+from pydanube.runtime.files import Files
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable
@@ -32,6 +34,7 @@ async def open_metadata(
     """
     directory = config.meta_store.data_dir
     if not config.is_clustered:
+        await _refuse_a_past_in_a_cluster(machine.files, directory)
         store = await LocalMetadataStore.open(machine.files, machine.clock, tasks, directory)
         return OpenMetadata(store=store, broker=await broker_identity(machine, directory))
     # Loaded by those who need it: a broker alone starts sooner without.
@@ -39,3 +42,13 @@ async def open_metadata(
 
     assert peers is not None, "brokers of a cluster have a way to talk to each other"
     return await open_shared(config, machine, tasks, peers, table, broker_url, opened)
+
+
+async def _refuse_a_past_in_a_cluster(files: Files, directory: str) -> None:
+    """Refuse to go on from before a broker was in a cluster: what came since is in Raft's files."""
+    if any(name.startswith("raft-") for name in await files.list_names(directory)):
+        raise InvalidConfig(
+            f"{directory} holds the metadata of a broker of a cluster, be it one of one broker. "
+            "Start it with its configuration file, where meta_store.backend is raft; or give it "
+            "another directory"
+        )

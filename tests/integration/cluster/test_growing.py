@@ -86,3 +86,6 @@ async def test_without_seeds_a_broker_founds_a_cluster_of_one_unless_it_stood_al
     await old.start()
     assert isinstance(old.store, RaftStore), "it stays what it has become"
     await old.stop()
+    old.settings = settings(tmp_path, [])
+    with pytest.raises(InvalidRequest, match="holds the metadata of a broker of a cluster"):
+        await old.start()
