@@ -1,4 +1,4 @@
-# Everything runs in .venv: from run.lock for the demo, from dev.lock for all else.
+# Everything runs in .venv: from requirements/run.lock for the demo, from requirements/dev.lock for all else.
 # `make demo` and `make test` need no other step.
 PYTHON ?= python3
 VENV := .venv
@@ -13,22 +13,23 @@ ARGS ?=
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(RUNNABLE): run.lock pyproject.toml
+$(RUNNABLE): requirements/run.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "PyDanube needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) --require-hashes -r run.lock
+	$(INSTALL) --require-hashes -r requirements/run.lock
 	$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(READY): $(RUNNABLE) dev.lock
-	$(INSTALL) --require-hashes -r dev.lock
+$(READY): $(RUNNABLE) requirements/dev.lock
+	$(INSTALL) --require-hashes -r requirements/dev.lock
 	@touch $@
 
 demo: $(RUNNABLE)  ## Run a broker, a producer and two subscriptions (ARGS="--seconds 10" ends it).
 	$(BIN)/danube demo $(ARGS)
 
 test: $(READY)  ## Run the whole suite.
+	$(BIN)/python tools/install_peers.py
 	$(BIN)/python tools/run_tests.py $(ARGS)
 
 check: $(READY)  ## Lint, types, import contracts, generated files.
@@ -55,10 +56,10 @@ generate: $(READY)  ## Write the gRPC stubs, the blocking client and the referen
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	--no-header --no-annotate pyproject.toml
 
-lock: $(READY)  ## Resolve dev.lock and run.lock anew from pyproject.toml.
+lock: $(READY)  ## Resolve requirements/dev.lock and requirements/run.lock anew from pyproject.toml.
 	$(INSTALL) uv
-	$(COMPILE) --upgrade --group dev -o dev.lock
-	$(COMPILE) --upgrade --group build --constraint dev.lock -o run.lock
+	$(COMPILE) --upgrade --group dev -o requirements/dev.lock
+	$(COMPILE) --upgrade --group build --constraint requirements/dev.lock -o requirements/run.lock
 
 clean:  ## Remove the environment and every cache.
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache

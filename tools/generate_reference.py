@@ -150,8 +150,7 @@ def configuration_page() -> str:
   `policies` must be there, if only as `auth: {{}}`.
 - In `policies`, `0` means unlimited.
 - What this version does not do is refused at start, with a sentence that says so: `auth.mode: tls`,
-  `admin_tls: true`, `--mode edge`, a
-  `storage.write_buffer`. Settings without effect are named in a warning.
+  `admin_tls: true`, a `storage.write_buffer`. Settings without effect are named in a warning.
 - Older names are read: `storage.root`, `storage.cache_root`, `storage.wal.dir`,
   `storage.metadata_root`, `storage.object_store`, and in `storage.wal`: `cache_capacity`,
   `file_sync`, `retention`.

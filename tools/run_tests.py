@@ -1,34 +1,34 @@
-"""Runs the test suite in stages, prints one line for each, and a total.
+"""Runs the test suite in stages, tells how far they are, and prints a total.
 
     python tools/run_tests.py                 everything
     python tools/run_tests.py -k journal      everything whose name matches
     python tools/run_tests.py tests/unit/wire those tests alone, in one stage
 
-Quick tests share two processes; those that measure time, use ports or start processes run alone.
-With CI=true a test may be skipped only for a reason listed in ALLOWED_SKIPS.
+Stages that compute and stages that wait run side by side, in lanes. At the end the ten slowest
+tests are named. With CI=true a test may be skipped only for a reason listed in ALLOWED_SKIPS.
 """
 
 import os
-import subprocess
 import sys
-import tempfile
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.stages import Result, Stage, run_lanes  # noqa: E402  (found through the line above)
 
 ALONE = ("integration", "simulation", "e2e")
 NO_TESTS = ("support", "__pycache__")
 PROTOCOL = "tests/integration/protocol"
 """Hundreds of small brokers that mostly wait: they run many at a time."""
 SPARK = "tests/integration/spark"
-"""One Java for all of them, and Spark uses every core by itself."""
+"""One Java for each worker, and Spark uses every core by itself."""
 OPTIONS = {
-    "integration": (f"--ignore={PROTOCOL}", f"--ignore={SPARK}"),
+    # Tests of one file share servers; files differ in ports and directories.
+    "integration": (f"--ignore={PROTOCOL}", f"--ignore={SPARK}", "-n", "2", "--dist", "loadfile"),
     # Worlds with a clock of their own do not notice their neighbours.
     "simulation": ("-n", "2"),
+    "e2e": ("-n", "2", "--dist", "loadfile"),
 }
 
 ALLOWED_SKIPS: tuple[str, ...] = (
@@ -44,33 +44,19 @@ ALLOWED_SKIPS: tuple[str, ...] = (
 """Beginnings of reasons for which a test may be skipped in CI."""
 
 NOTHING_COLLECTED = 5
-
-
-@dataclass
-class Result:
-    """What became of one stage."""
-
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    skip_reasons: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    exit_code: int = 0
-
-    @property
-    def line(self) -> str:
-        """The counts, as every stage and the total show them."""
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+SLOWEST = 10
 
 
 def main(arguments: list[str]) -> int:
     """Run what the arguments ask for; return the exit code."""
-    results = [run_stage(name, options) for name, options in plan(arguments)]
+    results = run_lanes(plan(arguments), show)
     total = Result(
         passed=sum(result.passed for result in results),
         failed=sum(result.failed for result in results),
         skipped=sum(result.skipped for result in results),
     )
+    for line in slowest(results):
+        print(line)
     unlisted = unlisted_skips(results) if os.environ.get("CI") == "true" else []
     for reason in unlisted:
         print(f"skipped in CI without a listed reason: {reason}")
@@ -80,50 +66,42 @@ def main(arguments: list[str]) -> int:
     return 1 if broken or total.failed or unlisted or nothing else 0
 
 
-def plan(arguments: list[str]) -> list[tuple[str, list[str]]]:
-    """Return stages as (name, arguments for pytest)."""
+def plan(arguments: list[str]) -> list[list[Stage]]:
+    """Return lanes of stages: what computes, Spark, and what mostly waits."""
     paths = [argument for argument in arguments if (ROOT / argument.partition("::")[0]).exists()]
     if paths:
-        return [("chosen", arguments)]
+        return [[Stage("chosen", tuple(arguments))]]
     folders = sorted(path.name for path in (ROOT / "tests").iterdir() if path.is_dir())
     quick = [f"tests/{name}" for name in folders if name not in (*ALONE, *NO_TESTS)]
-    alone = [(name, [f"tests/{name}", *OPTIONS.get(name, ()), *arguments]) for name in ALONE]
+    whole = {
+        name: Stage(name, (f"tests/{name}", *OPTIONS[name], *arguments))
+        for name in ALONE
+        if name in folders
+    }
     return [
-        ("quick", [*quick, "-n", "2", *arguments]),
-        ("protocol", [PROTOCOL, "-n", "4", *arguments]),
-        *((name, options) for name, options in alone if name in folders),
-        ("spark", [SPARK, *arguments]),
+        [Stage("quick", (*quick, "-n", "2", *arguments)), whole["simulation"]],
+        [Stage("spark", (SPARK, *arguments))],
+        [
+            Stage("protocol", (PROTOCOL, "-n", "4", *arguments)),
+            whole["integration"],
+            whole["e2e"],
+        ],
     ]
 
 
-def run_stage(name: str, options: list[str]) -> Result:
-    """Run pytest once, and print its outcome in one line."""
-    print(f"== {name}: pytest {' '.join(options)}", flush=True)
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as directory:
-        report = Path(directory) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *options]
-        exit_code = subprocess.run(command, cwd=ROOT, check=False).returncode
-        result = read_report(report) if report.exists() else Result()
-    result.exit_code = exit_code
-    result.seconds = time.monotonic() - started
-    print(f"{name}: {result.line} in {result.seconds:.1f} s", flush=True)
-    return result
+def show(stage: Stage, result: Result) -> None:
+    """Tell what became of a stage; of one that failed, all that pytest wrote."""
+    if result.exit_code not in (0, NOTHING_COLLECTED):
+        print(result.output)
+    print(f"{stage.name}: {result.line} in {result.seconds:.1f} s", flush=True)
 
 
-def read_report(path: Path) -> Result:
-    """Count the cases of a JUnit report, and gather why some were skipped."""
-    result = Result()
-    for case in ElementTree.parse(path).iter("testcase"):
-        skip = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
-            result.failed += 1
-        elif skip is not None:
-            result.skipped += 1
-            result.skip_reasons.append(f"{case.get('name')}: {skip.get('message')}")
-        else:
-            result.passed += 1
-    return result
+def slowest(results: list[Result]) -> list[str]:
+    """Return a line for each of the slowest tests of a whole run."""
+    if len(results) < 2:
+        return []
+    durations = sorted((each for result in results for each in result.durations), reverse=True)
+    return [f"slow: {seconds:6.1f} s  {name}" for seconds, name in durations[:SLOWEST]]
 
 
 def unlisted_skips(results: list[Result]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 FILE_LINES_MAX = 700
-LONG_ON_PURPOSE = ("dev.lock", "run.lock", "LICENSE", "docs/reference/")
+LONG_ON_PURPOSE = ("requirements/", "LICENSE", "docs/reference/")
 GENERATED = "src/pydanube/wire/danube/generated/"
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+)/")
@@ -141,7 +141,60 @@ def decisions_are_numbered_and_complete(root: Path) -> Iterator[str]:
                 yield f"{name} has no heading {heading!r}"
 
 
+def what_is_called_pure_is_under_a_contract(root: Path) -> Iterator[str]:
+    """A module whose docstring says "Pure" may do no I/O, and import-linter checks that."""
+    with (root / "pyproject.toml").open("rb") as file:
+        linter = tomllib.load(file).get("tool", {}).get("importlinter", {})
+    covered = [
+        module
+        for contract in linter.get("contracts", [])
+        if "asyncio" in contract.get("forbidden_modules", [])
+        for module in contract["source_modules"]
+    ]
+    for path in sorted((root / "src/pydanube").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if not re.search(r"\bPure\b", ast.get_docstring(ast.parse(text)) or ""):
+            continue
+        parts = path.relative_to(root / "src").with_suffix("").parts
+        module = ".".join(part for part in parts if part != "__init__")
+        if not any(module == each or module.startswith(f"{each}.") for each in covered):
+            yield f"{module} calls itself pure and is under no contract of pyproject.toml"
+
+
+def every_page_is_reached_from_the_readme(root: Path) -> Iterator[str]:
+    """A page that neither the README nor a list of pages links to is found by nobody."""
+    lists = [root / "README.md", root / "docs/performance.md", root / "docs/decisions/README.md"]
+    linked = {
+        (page.parent / match["target"].partition("#")[0]).resolve()
+        for page in lists
+        if page.exists()
+        for match in MARKDOWN_LINK.finditer(page.read_text(encoding="utf-8"))
+    }
+    for path in markdown_files(root):
+        name = relative(path, root)
+        if name.startswith("docs/") and path.resolve() not in linked:
+            yield f"{name} is linked to by no list of pages; name it in README.md"
+
+
+def names_of_the_glossary_exist(root: Path) -> Iterator[str]:
+    """The glossary's names in the code are there, so that a renaming renames them too."""
+    page = root / "docs/concepts/glossary.md"
+    if not page.exists():
+        return
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (root / "src").rglob("*.py"))
+    for row in re.findall(r"^\|.*\|([^|]*)\|$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        for name in re.findall(r"`([^`]+)`", row):
+            parts = name.split(".")
+            as_path = root / "src/pydanube" / Path(*parts)
+            is_module = as_path.is_dir() or as_path.with_suffix(".py").exists()
+            if not is_module and not re.search(rf"\b{parts[-1]}\b", code):
+                yield f"docs/concepts/glossary.md names {name}, which is not in the code"
+
+
 RULES: tuple[Rule, ...] = (
+    every_page_is_reached_from_the_readme,
+    names_of_the_glossary_exist,
+    what_is_called_pure_is_under_a_contract,
     no_file_is_too_long,
     no_text_names_a_machine,
     nothing_is_left_undone,

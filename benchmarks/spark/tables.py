@@ -32,7 +32,8 @@ from benchmarks.spark.replay import own_broker
 from pydanube.bench.servers import free_ports
 from pydanube.spark import session, table
 from pydanube.spark.ending import stop_session
-from pydanube.tables.catalogs import CatalogSetting, read_catalogs
+from pydanube.tables.catalog_settings import CatalogSetting
+from pydanube.tables.catalogs import read_catalogs
 from pydanube.tables.opening import open_tables_of
 from pydanube.tables.settings import TableSetting
 from pydanube.testing.broker import Broker

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.spark.topics import TARGET, TOPIC
 from pydanube.spark import history
-from pydanube.spark.sessions import BATCH_BYTES_MAX, BYTES_PER_BATCH
+from pydanube.spark.session_settings import BATCH_BYTES_MAX, BYTES_PER_BATCH
 from pydanube.spark.sink.frames import MESSAGE_COLUMNS
 from tests.support.spark_topics import Topics
 

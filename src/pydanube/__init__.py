@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydanube.client.client import Client, connect
     from pydanube.client.codecs import Codec, codec_for
     from pydanube.client.consumer import Consumer
-    from pydanube.client.errors import UndecodablePayload
+    from pydanube.client.errors import ClientClosed, UndecodablePayload
     from pydanube.client.flight import MessageBatch
     from pydanube.client.message import ReceivedMessage, SentBatch, SentMessage
     from pydanube.client.producer import Producer
@@ -43,6 +43,7 @@ __all__ = [
     "App",
     "Broker",
     "Client",
+    "ClientClosed",
     "Codec",
     "Conflict",
     "Consumer",
@@ -73,6 +74,7 @@ _FOUND_IN = {
     "App": "pydanube.client.app",
     "Broker": "pydanube.testing.broker",
     "Client": "pydanube.client.client",
+    "ClientClosed": "pydanube.client.errors",
     "Codec": "pydanube.client.codecs",
     "Consumer": "pydanube.client.consumer",
     "DeliveredBatch": "pydanube.client.batch_consumer",

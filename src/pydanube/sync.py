@@ -358,8 +358,8 @@ class Consumer(BlockingContext["AsyncConsumer[Value]"], Generic[Value]):
     def close(self) -> None:
         """Stop receiving. Unread messages are dropped; the broker delivers them again.
 
-        Messages received before can still be acked until the client closes. Under a name of its
-        own the broker is told that nobody will come back; a given one may.
+        Messages received before can still be acked until the client closes. The place is free for
+        others at once. A given name may come back; one that was made up is forgotten.
         """
         self._end(self._inner.close())
 

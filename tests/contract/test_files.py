@@ -2,13 +2,15 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+import resource
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from pydanube.runtime.files import Files, read_whole, write_atomically
+from pydanube.runtime.files import Files, NoRoom, read_whole, write_atomically
 from pydanube.runtime.simulation.disk import SimulatedDisk
 from pydanube.runtime.system_files import SystemFiles
 
@@ -268,3 +270,54 @@ async def test_what_the_cache_forgets_is_still_in_the_file(world: World) -> None
     assert await read_whole(world.files, path) == b"0123456789" * 10_000
     with pytest.raises(FileNotFoundError):
         await world.files.forget_cached(world.path("absent"), 0, 1)
+
+
+@contextmanager
+def without_descriptors(world: World) -> Iterator[None]:
+    """Let nothing be opened; what is open stays."""
+    if isinstance(world.files, SimulatedDisk):
+        world.files.exhaust(errno.EMFILE)
+        yield
+        world.files.exhaust(None)
+        return
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def test_what_cannot_be_opened_for_want_of_descriptors_changes_nothing(
+    world: World,
+) -> None:
+    path = await world.write("log", b"first ")
+    file = await world.files.open_append(path)
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: world.files.create(world.path("new")),
+        lambda: world.files.open_append(path),
+        lambda: world.files.read(path, 0, 5),
+        lambda: world.files.truncate(path, 1),
+        lambda: world.files.sync_directory(world.root),
+        lambda: world.files.list_names(world.root),
+        lambda: world.files.lock(world.path("lock")),
+    ]
+    for call in calls:
+        with without_descriptors(world), pytest.raises(NoRoom) as caught:
+            await call()
+        assert caught.value.errno == errno.EMFILE
+    with without_descriptors(world):
+        await file.append_and_sync([b"second"])
+    await file.close()
+    assert await world.files.list_names(world.root) == ["log"]
+    assert await read_whole(world.files, path) == b"first second"
+
+
+async def test_a_whole_file_that_finds_no_room_leaves_nothing_of_itself(world: World) -> None:
+    await write_atomically(world.files, world.root, "state", b"old")
+    with without_descriptors(world), pytest.raises(NoRoom):
+        await write_atomically(world.files, world.root, "state", b"new")
+    assert await world.files.list_names(world.root) == ["state"]
+    assert await read_whole(world.files, world.path("state")) == b"old"
+    await write_atomically(world.files, world.root, "state", b"new")
+    assert await read_whole(world.files, world.path("state")) == b"new"

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import pydanube
-from pydanube.tables.catalogs import CatalogSetting
+from pydanube.tables.catalog_settings import CatalogSetting
 from pydanube.tables.opening import open_tables_of
 from pydanube.tables.operations import TableOperations
 from pydanube.tables.settings import TableSetting

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from pydanube import sync
 from pydanube.client.options import Compression
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess, operator_page
 from tests.support.schema_calls import ORDER, ORDER_RENUMBERED, ORDER_WITH_NOTE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -58,6 +59,20 @@ def test_every_subscription_type_delivers_everything_in_order(
     assert payloads(received) == [f"m{n}" for n in range(20)]
     assert [each["attributes"]["n"] for each in received] == [str(n) for n in range(20)]
     assert [each["offset"] for each in received] == (list(range(20)) if reliable else [0] * 20)
+
+
+def test_payloads_out_weigh_in_the_metrics_what_they_weighed_coming_in(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        wheel(broker, "exchange", kind="Shared", reliable=True, count=20)
+        _, page = operator_page(broker.metrics_port, "/metrics")
+    found = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    sent = sum(len(f"m{n}") for n in range(20))
+    assert found["danube_topic_bytes_in_total"] == sent
+    assert found["danube_consumer_bytes_out_total"] == sent
 
 
 @RELIABLE
@@ -142,6 +157,22 @@ def test_schemas_evolve_are_referred_to_and_enforced(broker: BrokerProcess) -> N
     assert said["mode"] is True
     assert said["changed"] == "1"
     assert "is named by producers of topic /default/with-schema" in said["deleted"]
+
+
+def test_what_the_registry_refuses_is_told_with_what_to_do_instead(tmp_path: Path) -> None:
+    constants = [json.dumps({"const": number}) for number in (1, 2)]
+    with BrokerProcess(tmp_path / "data") as broker:
+        said = wheel(
+            broker, "schema_corners", first=constants[0], second=constants[1], topic="/default/c"
+        )
+    assert "const_changed (writer: 1; reader: 2)" in said["changed"]
+    assert "named by producers of topic /default/c. Keep it, or bind each topic" in said["in use"]
+    assert "`danube schemas delete constant --version 1 --confirm --force`" in said["in use"]
+    assert "force it" not in said["in use"]
+    assert said["deleted"][0] is True
+    assert "is listed again once it gets version 2" in said["deleted"][1]
+    assert said["versions"] == []
+    assert said["versions again"] == [2]
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])

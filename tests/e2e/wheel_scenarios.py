@@ -214,6 +214,32 @@ async def nack(client: DanubeClient) -> None:
     say(received=received)
 
 
+async def late_hands(client: DanubeClient, topic: str) -> None:
+    """Hold messages while the names they came by are made anew, and ack them then.
+
+    What the new subscription delivers meanwhile is received and left unacked.
+    """
+    producer = await new_producer(client, topic, reliable=True)
+    consumer, queue = await new_consumer(client, topic, "sub", "Shared", "old")
+    for number in range(3):
+        await producer.send(f"old{number}".encode())
+    held = [await asyncio.wait_for(queue.get(), RECEIVE_SECONDS_MAX) for _ in range(3)]
+    await consumer.close()
+    say(held=[facts(each) for each in held])
+    publishes = await asyncio.to_thread(sys.stdin.readline)
+    other, other_queue = await new_consumer(client, topic, "sub", "Shared", "new")
+    if publishes.strip() == "publish":
+        anew = await new_producer(client, topic, reliable=True, name="q")
+        for number in range(3):
+            await anew.send(f"new{number}".encode())
+    got = [await asyncio.wait_for(other_queue.get(), RECEIVE_SECONDS_MAX) for _ in range(3)]
+    for message in held:
+        # The consumer of before is closed, and its connection is not: late acks go out.
+        await consumer.ack(message)
+    await other.close()
+    say(got=[facts(each) for each in got])
+
+
 async def keys(client: DanubeClient, key_count: int, per_key: int, reliable: bool) -> None:
     """Two consumers share the keys."""
     topic = f"/default/keys-{reliable}"
@@ -335,6 +361,27 @@ async def schemas(client: DanubeClient, order: str, with_note: str, renumbered: 
     say(**said)
 
 
+async def schema_corners(client: DanubeClient, first: str, second: str, topic: str) -> None:
+    """Change a constant; delete a version that a topic uses, and the only one of a subject."""
+    registry = client.schema()
+
+    async def register(subject: str, definition: str) -> str:
+        builder = registry.register_schema(subject).with_type(SchemaType.JSON_SCHEMA)
+        return await outcome(builder.with_schema_data(definition.encode()).execute())
+
+    await register("constant", first)
+    said: dict[str, Any] = {"changed": await register("constant", second)}
+    producer = client.new_producer().with_topic(topic).with_name("p")
+    await producer.with_schema_subject("constant").build().create()
+    said["in use"] = await outcome(registry.delete_schema_version("constant", 1))
+    await register("short-lived", first)
+    said["deleted"] = await registry.delete_schema_version("short-lived", 1)
+    said["versions"] = await registry.list_versions("short-lived")
+    await register("short-lived", first)
+    said["versions again"] = await registry.list_versions("short-lived")
+    say(**said)
+
+
 REFERENCES: dict[str, Callable[..., Any]] = {
     "none": lambda builder, subject: builder,
     "latest": lambda builder, subject: builder.with_schema_subject(subject),
@@ -366,9 +413,11 @@ SCENARIOS: dict[str, Callable[..., Awaitable[None]]] = {
         large,
         too_long,
         nack,
+        late_hands,
         keys,
         filters,
         schemas,
+        schema_corners,
         carry_on,
     )
 }

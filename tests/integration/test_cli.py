@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess, free_ports
 
 PROGRAMS = Path(sys.executable).parent
 RUN_SECONDS_MAX = 60
@@ -113,6 +113,13 @@ def test_a_tour_through_every_command_with_a_restart_in_the_middle(broker: Broke
     assert broker.terminate() == 0
 
 
+def test_a_broker_alone_is_balanced_and_tells_where_its_metrics_are(broker: BrokerProcess) -> None:
+    tried = admin(broker, "brokers rebalance --dry-run")
+    assert (tried["success"], tried["proposed_moves"], tried["error_message"]) == (True, [], "")
+    (listed,) = admin(broker, "brokers list")
+    assert listed["metrics_addr"] == f"127.0.0.1:{broker.metrics_port}"
+
+
 def test_nacked_messages_come_again(broker: BrokerProcess) -> None:
     produce(broker, "-m", "again", "--reliable")
     where = ("-m", "sub", "--start-position", "earliest", "--seconds", "20")
@@ -200,6 +207,45 @@ def test_a_second_broker_on_the_same_directory_is_refused(broker: BrokerProcess)
     assert done.returncode != 0
     assert "in use" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_brokers_that_share_a_configuration_are_told_how_to_part_their_journals(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "danube_broker.yml"
+    wal = tmp_path / "wal"
+    config.write_text(
+        f"""
+cluster_name: SHARED
+broker: {{}}
+meta_store: {{data_dir: {tmp_path / "raft"}}}
+bootstrap_namespaces: [default]
+auth: {{}}
+storage: {{mode: local, local_wal_root: {wal}}}
+policies: {{}}
+"""
+    )
+    ports = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    file = ("--config-file", str(config), "--raft-addr", ports[0])
+    second = (*file[:3], ports[1], "--data-dir", str(tmp_path / "raft-2"))
+    free = ("--broker-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+    with BrokerProcess(tmp_path / "data", *file):
+        done = run("danube-broker", *second, *free)
+        assert done.returncode == 5, done.stderr
+        assert f"DANUBE_STORAGE__LOCAL_WAL_ROOT={wal}-2" in done.stderr
+    # Nobody uses it now, and yet it is the first one's.
+    done = run("danube-broker", *second, *free)
+    assert done.returncode == 2, done.stderr
+    assert f"DANUBE_STORAGE__LOCAL_WAL_ROOT={wal}-2" in done.stderr
+    with BrokerProcess(
+        tmp_path / "data", *second, command=["env", parting(done.stderr), str(PROGRAMS / "danube")]
+    ) as parted:
+        assert admin(parted, "topics list") == []
+
+
+def parting(told: str) -> str:
+    """Return the assignment that a refusal tells to make."""
+    return next(word for word in told.split() if word.startswith("DANUBE_"))
 
 
 def test_a_damaged_journal_is_found_given_up_and_served_again(broker: BrokerProcess) -> None:

@@ -90,6 +90,38 @@ async def test_two_consumers_of_one_name_share_no_message_and_leave_the_broker_i
                 await older.receive()
 
 
+async def test_an_exclusive_subscription_is_free_once_its_holder_has_closed(
+    broker: BrokerProcess, open_channel: OpenChannel
+) -> None:
+    async with pydanube.connect(broker.url, open_channel=open_channel) as client:
+        producer = await client.producer(TOPIC)
+        first = await client.consumer(TOPIC, "audit", name="a", subscription_type="Exclusive")
+        await first.close()  # It has not even opened its stream.
+        second = await client.consumer(TOPIC, "audit", name="b", subscription_type="Exclusive")
+        await producer.send(b"one coffee")
+        await second.receive()
+        await second.close()
+        third = await client.consumer(TOPIC, "audit", name="c", subscription_type="Exclusive")
+        assert (await third.receive()).payload == b"one coffee"
+
+
+async def test_who_has_lost_its_name_to_another_does_not_free_its_place_by_closing(
+    broker: BrokerProcess, open_channel: OpenChannel
+) -> None:
+    async with (
+        pydanube.connect(broker.url, open_channel=open_channel) as one,
+        pydanube.connect(broker.url, open_channel=open_channel) as other,
+    ):
+        producer = await one.producer(TOPIC)
+        displaced = await one.consumer(TOPIC, "audit", name="a", subscription_type="Exclusive")
+        holder = await other.consumer(TOPIC, "audit", name="a", subscription_type="Exclusive")
+        await displaced.close()
+        with pytest.raises(pydanube.AccessDenied, match="held by consumer a"):
+            await one.consumer(TOPIC, "audit", name="b", subscription_type="Exclusive")
+        await producer.send(b"one coffee")
+        assert (await holder.receive()).payload == b"one coffee"
+
+
 async def test_a_subscription_held_by_another_consumer_is_refused_with_its_kind(
     broker: BrokerProcess, open_channel: OpenChannel
 ) -> None:

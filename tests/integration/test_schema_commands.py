@@ -111,6 +111,25 @@ def test_a_tour_through_the_verbs_of_operators(broker: Broker, files: dict[str, 
     assert schemas("delete", "orders", "--confirm")["versions"] == [2]
 
 
+def test_versions_that_topics_use_and_the_last_ones_of_subjects(
+    broker: Broker, files: dict[str, str]
+) -> None:
+    def admin(room: str, verb: str, *arguments: str) -> Any:
+        return answer(danube_admin, room, verb, "--endpoint", broker.admin_url, *arguments)
+
+    for subject in ("orders", "prices"):
+        of_type = ("--schema-type", "json_schema", "--file", files["order"])
+        admin("schemas", "register", subject, *of_type)
+    admin("topics", "create", TOPIC, "--schema-subject", "orders")
+    first = ("--version", "1", "--confirm", "--endpoint", broker.admin_url)
+    in_use = run(danube_admin, "schemas", "delete", "orders", *first)
+    assert in_use.exit_code == 5
+    assert f"{TOPIC}. Keep it, or register a newer version, bind each topic" in in_use.stderr
+    assert "force it" not in in_use.stderr
+    assert run(danube_admin, "schemas", "delete", "prices", *first).exit_code == 0
+    assert [each["subject"] for each in admin("schemas", "list-subjects")] == ["orders"]
+
+
 def test_the_schema_commands_of_danube_cli(broker: Broker, files: dict[str, str]) -> None:
     def schema(*arguments: str) -> Any:
         return answer(danube_cli, "schema", "-s", broker.url, *arguments)

@@ -38,16 +38,19 @@ PUBLISHED = st.builds(
     offset=st.none() | NUMBERS,
     subscription=TEXTS,
     attempt=st.integers(1, 3) | st.integers(1, 10**6),
+    address=OPTIONAL_TEXTS,
 )
 def test_a_publish_and_its_suffix_merge_into_the_delivery(
-    published, topic, offset, subscription, attempt
+    published, topic, offset, subscription, attempt, address
 ):
-    suffix = delivery_suffix(topic, offset, subscription, attempt)
+    suffix = delivery_suffix(topic, offset, subscription, attempt, address)
     delivered = api.StreamMessage.FromString(published.SerializeToString() + suffix)
 
     published.msg_id.topic_name = topic
     if offset is not None:
         published.msg_id.topic_offset = offset
+    if address is not None:
+        published.msg_id.broker_addr = address
     published.subscription_name = subscription
     if attempt > 1:
         published.attributes["x-delivery-attempt"] = str(attempt)

@@ -215,7 +215,7 @@ def test_the_image_runs_a_command_of_the_package() -> None:
     entry = dict(dockerfile())["ENTRYPOINT"]
     assert entry == '["danube"]'
     assert "danube" in scripts
-    locked = (ROOT / "run.lock").read_text()
+    locked = (ROOT / "requirements/run.lock").read_text()
     assert re.search(r"^hatchling==", locked, re.MULTILINE), (
         "the package is built without a network"
     )

@@ -19,7 +19,7 @@ def house(tmp_path: Path) -> Path:
         "pyproject.toml": '[project]\nversion = "0.1.0"\nscripts = {x = "pydanube.main:run"}\n',
         "Makefile": "test: ready\n\tpytest\n",
         "CHANGELOG.md": "# Changelog\n\n## Unreleased\n\n## 0.1.0\n",
-        "README.md": "See [how](docs/how.md#the-way) and run `make test`.\n",
+        "README.md": "[how](docs/how.md#the-way), [a](docs/decisions/0001-a.md), `make test`.\n",
         "docs/how.md": "# How\n\n## The way\n",
         "docs/decisions/0001-a.md": "# A\n\n## Context\n\n## Decision\n\n## Cost\n",
         "src/pydanube/__init__.py": '__version__ = "0.1.0"\n',
@@ -46,7 +46,11 @@ def test_nothing_is_found_where_everything_is_right(house: Path) -> None:
     [
         (tidy.no_file_is_too_long, "src/pydanube/door.py", "#\n" * 701),
         (tidy.no_text_names_a_machine, "README.md", "Look into /root/src/notes."),
-        (tidy.no_text_names_a_machine, "dev.lock", "--index-url https://artifactory.x/simple"),
+        (
+            tidy.no_text_names_a_machine,
+            "requirements/dev.lock",
+            "--index-url https://artifactory.x/simple",
+        ),
         (tidy.nothing_is_left_undone, "src/pydanube/door.py", "# TODO: open it\n"),
         (tidy.nothing_is_left_undone, "src/pydanube/door.py", "raise NotImplementedError\n"),
         (tidy.every_module_is_used, "src/pydanube/attic.py", ""),
@@ -59,6 +63,17 @@ def test_nothing_is_found_where_everything_is_right(house: Path) -> None:
         (tidy.versions_agree, "CHANGELOG.md", "## Unreleased\n\n## 0.0.9\n"),
         (tidy.versions_agree, "CHANGELOG.md", "## 0.1.0\n"),
         (tidy.versions_agree, "src/pydanube/__init__.py", '__version__ = "0.2.0"\n'),
+        (tidy.every_page_is_reached_from_the_readme, "docs/lonely.md", "# Lonely"),
+        (
+            tidy.names_of_the_glossary_exist,
+            "docs/concepts/glossary.md",
+            "| door | opens | `pydanube.gate` |",
+        ),
+        (
+            tidy.what_is_called_pure_is_under_a_contract,
+            "src/pydanube/door.py",
+            '"""Opens by itself. Pure."""',
+        ),
         (tidy.decisions_are_numbered_and_complete, "docs/decisions/0003-c.md", "# C\n"),
     ],
 )

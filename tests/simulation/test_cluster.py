@@ -32,6 +32,19 @@ def test_every_law_holds_when_brokers_are_killed(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_brokers_that_run_out_of_room_need_no_restart(seed: int) -> None:
+    outcome = ClusterWorld(seed, ClusterFaults.only("room")).check()
+    assert outcome.boots == ClusterWorld(seed, ClusterFaults.only("room")).plan.brokers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 14))
+def test_every_law_holds_when_brokers_run_out_of_room_and_of_power(seed: int) -> None:
+    ClusterWorld(seed, ClusterFaults.only("room", "power", "move")).check()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_in_a_calm_cluster_everything_comes_once_and_at_once(seed: int) -> None:
     outcome = ClusterWorld(seed, ClusterFaults()).check()

@@ -296,16 +296,26 @@ def test_what_was_once_read_is_never_taken_back_even_after_a_failed_sync(seed: i
     run_simulated(main, seed)
 
 
-def test_a_full_disk_stops_the_store_and_room_lets_it_start_again():
+def test_a_full_disk_lets_the_store_wait_and_room_lets_it_go_on():
     async def main(randomness: Randomness) -> None:
         world = World(randomness)
         tasks = TaskScope(lambda name, failure: None)
         store = await world.open(tasks)
         world.disk.capacity_bytes = 3_000
-        with pytest.raises(Unavailable, match="No space left"):
-            await put_for_ever(store)
+        filling = asyncio.create_task(put_for_ever(store))
+        while store.waiting_for is None:
+            await asyncio.sleep(0.01)
+        with pytest.raises(Unavailable, match=r"No space left.*free space"):
+            await store.put("/refused", b"")
+        assert store.failure is None
+        before = store.revision
+        world.disk.capacity_bytes = 6_000
+        while store.revision == before or store.waiting_for is None:
+            await asyncio.sleep(0.01)
         written = store.revision
         await store.close()
+        with pytest.raises(Unavailable, match="closed while it waited for room"):
+            await filling
         world.disk.capacity_bytes = None
         store = await world.open(tasks)
         assert written > 0

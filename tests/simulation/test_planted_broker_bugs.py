@@ -6,6 +6,7 @@ Some have been in the broker; the world found them, and keeps looking for them h
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -16,16 +17,21 @@ from pydanube.dispatch.key_shared import KeySharedDispatcher
 from pydanube.dispatch.reliable import ReliableDispatcher
 from pydanube.errors import Unavailable
 from pydanube.model.ids import Offset, ProducerId
+from pydanube.runtime.files import NoRoom
+from pydanube.runtime.mended_file import MendedFile
+from pydanube.runtime.room import Room
 from pydanube.runtime.simulation.append_file import SimulatedAppendFile
 from pydanube.runtime.simulation.disk import SimulatedFiles
 from pydanube.storage.journal import recovery
 from pydanube.storage.journal.housekeeping import Housekeeping
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.retention import Use
+from pydanube.storage.journal.writer import JournalWriter
 from pydanube.storage.segments import directory_store
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.cursor import Cursor
+from pydanube.subscriptions.marks import Marks
 from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.catalog import Catalog, Ids
 from pydanube.topics.topic import Topic
@@ -39,6 +45,7 @@ pytestmark = pytest.mark.slow
 SEEDS_MAX = 150
 CRASHES = Faults(power=True, kill=True, instant=True)
 HASTE = Faults(instant=True)
+ROOM = Faults(full_disk=True, kill=True)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -260,6 +267,62 @@ def segments_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_store, "write_atomically", write)
 
 
+def acks_count_by_name_and_offset_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subscription, "may_settle", lambda *arguments: True)
+
+
+def acks_from_before_a_restart_count_by_name_and_offset_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is out with a consumer is safe; what was there before the broker started is not."""
+
+    def may_settle(self: Subscription, mark: str | None, offset: Offset, peer: str) -> bool:
+        is_out = self._dispatcher.holder(offset) is not None
+        return not is_out or mark is None or self.knows(mark)
+
+    monkeypatch.setattr(Subscription, "may_settle", may_settle)
+    monkeypatch.setattr(plans, "CHURNS_ONE_IN", 1)
+
+
+def marks_are_others_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = count()
+
+    def others(self: Marks, life: str) -> None:
+        make(self, f"{life}-{next(drawn)}")
+
+    make = Marks.__init__
+    monkeypatch.setattr(Marks, "__init__", others)
+
+
+def a_lack_of_descriptors_is_a_failed_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hasty(self: Room, work: Callable[[], Any]) -> Any:
+        return await work()
+
+    monkeypatch.setattr(Room, "carry_out", hasty)
+
+
+def what_a_full_disk_took_in_part_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = MendedFile._mend
+
+    async def trust(self: MendedFile) -> None:
+        size = await self._files.size(self._path)
+        self._length = lambda: size
+        self._check = None
+        await mend(self)
+
+    monkeypatch.setattr(MendedFile, "_mend", trust)
+
+
+def what_a_full_disk_did_not_take_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hopeful(self: Room, work: Callable[[], Any]) -> Any:
+        with suppress(NoRoom):
+            return await work()
+
+    monkeypatch.setattr(Room, "carry_out", hopeful)
+    # Whoever rotates needs what comes of it.
+    monkeypatch.setattr(JournalWriter, "_rotation_due", lambda self: None)
+
+
 PLANTED: list[tuple[Plant, Faults, str]] = [
     # A broker that finds its own promises broken says so, and does not start.
     (journal_is_not_synced, CRASHES, "broker|lost write"),
@@ -290,6 +353,13 @@ PLANTED: list[tuple[Plant, Faults, str]] = [
     (journal_files_go_before_their_messages_are_elsewhere, CRASHES, "lost write|unseen"),
     (segments_are_not_synced, CRASHES, "lost write|stuck|broker"),
     (numbers_of_messages_are_ignored, Faults(network=True), "stored twice"),
+    (acks_count_by_name_and_offset_alone, Faults(), "settled by others"),
+    (marks_are_others_after_a_restart, CRASHES, "acked and redelivered"),
+    (acks_from_before_a_restart_count_by_name_and_offset_alone, CRASHES, "settled by others"),
+    (a_lack_of_descriptors_is_a_failed_write, Faults(no_descriptors=True), "broker"),
+    (a_lack_of_descriptors_is_a_failed_write, Faults(full_disk=True), "broker"),
+    (what_a_full_disk_took_in_part_is_not_cut_off, ROOM, "broker|lost write|stuck"),
+    (what_a_full_disk_did_not_take_is_acknowledged, ROOM, "broker|lost write|stuck"),
 ]
 
 

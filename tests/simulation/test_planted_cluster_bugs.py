@@ -9,7 +9,7 @@ SEEDS_MAX = 4
 are asked."""
 
 WORLDS = {
-    (each.seed, each.faults, each.replicas, each.gap_seconds, each.best_effort): each
+    (each.seed, each.faults, each.replicas, each.gap_seconds, each.best_effort, each.churns): each
     for each in FOUND
 }
 

@@ -49,6 +49,13 @@ def test_every_law_holds_when_everything_goes_wrong_at_once(seed: int) -> None:
     assert outcome.faults
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_a_broker_that_runs_out_of_room_needs_no_restart(seed: int) -> None:
+    outcome = World(seed, Faults(no_descriptors=True, full_disk=True)).check()
+    assert outcome.boots == 1
+
+
 def test_a_seed_does_the_same_twice() -> None:
     assert World(RICH_SEED).run().trace == World(RICH_SEED).run().trace
 

@@ -185,8 +185,8 @@ class BrokerMachine:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the broker says that only a restart can help it."""
-        return self._server is not None and self._server._broker.failure is not None
+        """Whether the broker has given up, so that its process ends, or begins anew."""
+        return self._server is not None and self._server.gave_up is not None
 
     async def start(self) -> bool:
         """Start the broker and wait until it serves; False if that failed or was interrupted."""
@@ -252,6 +252,10 @@ class BrokerMachine:
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await server.stop()
+        except Unavailable as error:
+            if server.gave_up is None:
+                self.complaints.append(f"stopping failed: {error!r}")
+            self._graves.append(asyncio.create_task(_end(server, None), name="broker's end"))
         except TimeoutError:
             self.complaints.append(f"the broker did not stop within {STOP_SECONDS_MAX:g} s")
         except Exception as error:

@@ -1,5 +1,6 @@
 """A real `danube broker` in a process of its own, on ports that stay its own across restarts."""
 
+import os
 import random
 import signal
 import socket
@@ -72,6 +73,8 @@ class BrokerProcess:
         self._arguments = list(arguments)
         if engine is not None:
             self._arguments += ["--engine", engine]
+        self.environment: dict[str, str] = {}
+        """What the process is given beside what this one has."""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -104,6 +107,7 @@ class BrokerProcess:
                 ],
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self.environment},
             )
         if wait:
             self.wait_ready()
@@ -139,6 +143,13 @@ class BrokerProcess:
     def kill(self) -> int:
         """Take the broker's life without a word."""
         return self._end(signal.SIGKILL)
+
+    def wait_ended(self) -> int:
+        """Wait until the broker has ended by itself, and return its exit code."""
+        assert self.process is not None
+        code = self.process.wait(STOP_SECONDS_MAX)
+        self.process = None
+        return code
 
     def _end(self, number: signal.Signals) -> int:
         assert self.process is not None

@@ -77,6 +77,7 @@ def find_violations(evidence: Evidence) -> list[Violation]:
         offsets_follow_real_time,
         every_message_is_seen_and_settled,
         an_acknowledged_ack_is_final,
+        an_ack_settles_only_what_was_delivered,
         order_is_kept,
         keys_keep_their_order,
         attempts_are_remembered,
@@ -281,6 +282,28 @@ def an_acknowledged_ack_is_final(evidence: Evidence) -> Iterator[Violation]:
                     f"{_in_words(delivery)} came on a stream that was opened at "
                     f"{delivery.stream.session_at}, after its ack was answered at {at}",
                 )
+
+
+def an_ack_settles_only_what_was_delivered(evidence: Evidence) -> Iterator[Violation]:
+    """I14: what a life of a subscription owes comes, whatever is acked that other lives delivered.
+
+    Lives have their names in common, and the offsets of their messages.
+    """
+    history = evidence.history
+    for life in history.lives:
+        came = {
+            delivery.offset
+            for delivery in history.deliveries
+            if life.read_from <= delivery.at <= life.read_to
+            and (delivery.topic, delivery.subscription) == (life.topic, life.subscription)
+        }
+        lost = [f"{offset} ({value})" for offset, value in life.owed.items() if offset not in came]
+        if lost:
+            yield Violation(
+                "settled by others",
+                f"{life.subscription} of {life.topic}, {life.name}: {_some(lost)} never came, and "
+                "nobody to whom it was delivered had acked it",
+            )
 
 
 def order_is_kept(evidence: Evidence) -> Iterator[Violation]:

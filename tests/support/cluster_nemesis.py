@@ -1,13 +1,14 @@
 """Breaks a cluster, by seed: its machines, its network, its disks, and what operators do to it."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from pydanube.runtime.randomness import Randomness
 from pydanube.runtime.simulation.network import SimulatedNetwork
-from tests.support.broker_machine import BrokerMachine
+from tests.support.broker_machine import DATA, BrokerMachine
 from tests.support.cluster_plans import ClusterFaults
 from tests.support.faulty_store import Cloud
 from tests.support.plans import CLIENT_HOSTS, pick
@@ -18,6 +19,8 @@ _JUMP_MS_MAX = 3_600_000
 _RETURN_SECONDS = 3.0
 _STORE_FAULT_PERCENT = 20
 _CALL_TROUBLE_PERCENT_MAX = 15
+_PLACES = (f"{DATA}/wal", f"{DATA}/wal", f"{DATA}/raft", DATA)
+"""Journal and metadata may lie on one disk, or on two."""
 
 Deed = Callable[[], Awaitable[None]]
 
@@ -87,6 +90,8 @@ class ClusterNemesis:
             "calls": self._disturb_calls,
             "unheard": self._operators.move_unheard,
             "unsure": self._operators.move_unsure,
+            "sick_disk": self._sicken_disk,
+            "room": self._leave_no_room,
         }
         # Those without a deed are there from the beginning.
         return [(name, deed) for name, deed in deeds.items() if getattr(faults, name)]
@@ -115,6 +120,8 @@ class ClusterNemesis:
                 self._network.slow(one, other, self._network.links.delay_seconds)
         for machine in self._machines.values():
             machine.disk.slow("sync", 0.0)
+            machine.disk.exhaust(None)
+            machine.disk.capacity_bytes = None
 
     async def keep_running(self) -> None:
         """Start every broker that is down, and restart those that ask for it; for ever."""
@@ -249,6 +256,31 @@ class ClusterNemesis:
         machine.disk.slow("sync", seconds)
         await asyncio.sleep(self._randomness.uniform(0.5, 3.0))
         machine.disk.slow("sync", 0.0)
+
+    async def _sicken_disk(self) -> None:
+        """Nothing heals what hangs but the end of the process, so it is for the broker to see."""
+        machine = self._some_machine()
+        place = pick(self._randomness, _PLACES)
+        if self._randomness.below(2):
+            self._note(f"a sync fails on {machine.name} in {place}")
+            machine.disk.fail_next("sync", OSError(errno.EIO, "the disk is ill"), under=place)
+        else:
+            self._note(f"writes hang on {machine.name} in {place}")
+            machine.disk.hang(under=place)
+
+    async def _leave_no_room(self) -> None:
+        machine = self._some_machine()
+        if self._randomness.below(2):
+            self._note(f"{machine.name} can open nothing")
+            machine.disk.exhaust(errno.EMFILE)
+        else:
+            room = self._randomness.below(3_000)
+            self._note(f"the disk of {machine.name} has {room} bytes left")
+            machine.disk.capacity_bytes = machine.disk._medium.used_bytes() + room
+        await asyncio.sleep(self._randomness.uniform(0.2, 4.0))
+        self._note(f"{machine.name} has room again")
+        machine.disk.exhaust(None)
+        machine.disk.capacity_bytes = None
 
     async def _fail_store(self) -> None:
         self._note("the store of segments fails now and then")

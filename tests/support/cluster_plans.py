@@ -7,6 +7,7 @@ from pydanube.model.policies import FailurePolicy, SubscriptionType
 from pydanube.runtime.randomness import Randomness
 from pydanube.storage.config import Segments
 from tests.support.plans import (
+    CHURNS_ONE_IN,
     DEAD_LETTERS,
     GENTLE,
     KEYS,
@@ -40,6 +41,8 @@ FaultName = Literal[
     "drift",
     "unheard",
     "unsure",
+    "sick_disk",
+    "room",
 ]
 
 
@@ -83,6 +86,11 @@ class ClusterFaults:
     """A topic moves while clients hear nothing of what its owner answers, and ask again later."""
     unsure: bool = False
     """The owner of a topic that moves is not sure of its place for a moment, and then it is."""
+    sick_disk: bool = False
+    """A write fails, or hangs for as long as its process lives."""
+
+    room: bool = False
+    """A machine has no descriptors, or no disk space, for a while; never drawn, but asked for."""
 
     @classmethod
     def every(cls) -> "ClusterFaults":
@@ -95,7 +103,8 @@ class ClusterFaults:
     @classmethod
     def drawn(cls, randomness: Randomness) -> "ClusterFaults":
         """Return about a third of them."""
-        return cls(**{each.name: randomness.below(3) == 0 for each in fields(cls)})
+        drawn = {each.name: randomness.below(3) == 0 for each in fields(cls)}
+        return cls(**{**drawn, "room": False})
 
     @property
     def any(self) -> bool:
@@ -113,6 +122,8 @@ class ClusterPlan:
     """How long things are broken."""
     gap_seconds: float = 2.5
     """At most so long nothing new is broken."""
+    churns: bool = False
+    """A topic is deleted and created again and again."""
     scribes: bool = False
     """Somebody writes and reads metadata, and the order of all that is checked."""
 
@@ -133,7 +144,8 @@ def draw_cluster_plan(randomness: Randomness) -> ClusterPlan:
         more.append(_draw_harsh_topic(randomness))
     if randomness.below(4) == 0:
         more.append(_draw_best_effort_topic(randomness))
-    return replace(plan, topics=(*plan.topics, *more), scribes=True)
+    churns = randomness.below(CHURNS_ONE_IN) == 0
+    return replace(plan, topics=(*plan.topics, *more), scribes=True, churns=churns)
 
 
 def draw_plain_plan(randomness: Randomness) -> ClusterPlan:

@@ -24,6 +24,7 @@ class ClusterProcesses:
         replicas: int | None = None,
         etcd_url: str | None = None,
         more: dict[str, Any] | None = None,
+        storage: dict[str, Any] | None = None,
     ) -> None:
         ports = free_ports(count)
         metadata: dict[str, Any] = {"seed_nodes": [f"127.0.0.1:{port}" for port in ports]}
@@ -45,6 +46,7 @@ class ClusterProcesses:
                     "mode": "shared_fs",
                     "local_wal_root": str(data / "wal"),
                     "durable": {"root": str(directory / "segments")},
+                    **(storage or {}),
                 },
                 "policies": {},
                 **(more or {}),

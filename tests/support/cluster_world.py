@@ -49,6 +49,7 @@ from tests.support.broker_machine import (
     simulated_config,
 )
 from tests.support.checkers import Evidence, Violation, find_violations, unsettled
+from tests.support.churn import Churner
 from tests.support.cluster_nemesis import ClusterNemesis
 from tests.support.cluster_operators import RAFT_PORT, ClusterOperators
 from tests.support.cluster_plans import (
@@ -182,6 +183,7 @@ class ClusterWorld:
         self._ends: dict[str, int] = {}
         self._stores: list[tuple[Files, FaultyStore]] = []
         self._clients: list[asyncio.Task[Any]] = []
+        self._churner: Churner | None = None
 
     @classmethod
     def plain(cls, seed: int, *faults: FaultName, **changes: Any) -> "ClusterWorld":
@@ -194,7 +196,9 @@ class ClusterWorld:
             seed,
             ClusterFaults.only(*faults)
             if faults
-            else dataclasses.replace(drawn, calls=False, drift=False, unheard=False, unsure=False),
+            else dataclasses.replace(
+                drawn, calls=False, drift=False, unheard=False, unsure=False, sick_disk=False
+            ),
             dataclasses.replace(draw_plain_plan(_chance(seed, "plan")), **changes),
         )
 
@@ -379,15 +383,22 @@ class ClusterWorld:
             for topic in self.plan.topics
             for plan in topic.producers
         ]
+        churning = self._start_churner()
         async with asyncio.timeout(PUBLISH_SECONDS_MAX):
             await self.nemesis.run(self.plan.seconds)
             self._start(self._operators.activate_all(), "operator")
             await self._expect_service()
-            await asyncio.gather(*producers)
+            await asyncio.gather(*producers, *churning)
             for scribe in writing:
                 scribe.cancel()
             await self._scribes.read_all()
         await self._drain()
+
+    def _start_churner(self) -> list[asyncio.Task[None]]:
+        if not self.plan.churns:
+            return []
+        self._churner = self._people.churner(knows_at_once=False)
+        return [self._start(self._churner.run(2), "churner")]
 
     @property
     def _scribes_count(self) -> int:
@@ -539,6 +550,8 @@ class ClusterWorld:
         for topic, end in self._ends.items():
             if end not in self._evidence.logs[topic]:
                 self._complain("stuck", f"{topic} was never read up to its end, {end}")
+        if self._churner is not None:
+            self.outcome.violations += self._churner.violations
         for lag in self._lags():
             self._complain("lag", lag)
 

@@ -214,7 +214,8 @@ class FakeBroker:
         return own.CloseProducerResponse()
 
     def _CloseConsumer(self, request: own.CloseConsumerRequest) -> own.CloseConsumerResponse:
-        self.consumers.pop(request.consumer_id, None)
+        if not request.keeps_name:
+            self.consumers.pop(request.consumer_id, None)
         return own.CloseConsumerResponse()
 
     def _Subscribe(self, request: api.ConsumerRequest) -> api.ConsumerResponse:

@@ -38,6 +38,7 @@ class Rows:
         self.batch = batch
         self.offset: int | None = said.get("offset")
         self.attempt: int | None = said.get("attempt")
+        self.mark: str | None = said.get("mark")
 
     @property
     def payloads(self) -> list[bytes]:

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from pydanube.broker.config import standalone_config
 from pydanube.broker.server import BrokerServer, engine_named
-from pydanube.wire.calls import Engine, HandlerTable, Server
+from pydanube.wire.calls import ConnectionLimit, Engine, HandlerTable, Server
 from pydanube.wire.danube import services
 from pydanube.wire.flight import service as flight
 
@@ -28,8 +28,14 @@ class OldEngine(Engine):
         self._engine = engine
 
     @override
-    async def serve(self, table: HandlerTable, host: str, port: int) -> Server:
-        return await self._engine.serve(_without_own(table), host, port)
+    async def serve(
+        self,
+        table: HandlerTable,
+        host: str,
+        port: int,
+        connections: ConnectionLimit | None = None,
+    ) -> Server:
+        return await self._engine.serve(_without_own(table), host, port, connections)
 
 
 def _without_own(table: HandlerTable) -> HandlerTable:

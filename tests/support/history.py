@@ -95,6 +95,20 @@ class Registered:
     id: int
 
 
+@dataclass(slots=True)
+class Life:
+    """One life of a subscription whose name has others, and what it owes to whoever reads it."""
+
+    topic: str
+    subscription: str
+    name: str
+    owed: dict[int, str]
+    """What was published to it and answered, and acked by nobody who had it from this life."""
+    read_from: int
+    """From here on, all that it owes must still come."""
+    read_to: int
+
+
 @dataclass
 class History:
     """Everything that happened, in one order."""
@@ -105,6 +119,7 @@ class History:
     deliveries: list[Delivery] = field(default_factory=list)
     registered: list[Registered] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
     boot: int = 0
     """How often the broker has been started."""
     note: Callable[[str], None] = lambda text: None

@@ -27,7 +27,7 @@ import pyiceberg.io.pyarrow  # noqa: F401  Here, so that forks need not.
 from pydanube.runtime import blocking
 from pydanube.tables import delta, iceberg, numbered_files, service
 from pydanube.tables.book import TableBook
-from pydanube.tables.catalogs import CatalogSetting
+from pydanube.tables.catalog_settings import CatalogSetting
 from pydanube.tables.opening import surroundings_of
 from pydanube.tables.service import RunningTable
 

@@ -19,11 +19,12 @@ from pydanube.spark.source.rows import Place
 from pydanube.tables.columns import columns_of
 from pydanube.tables.crew import Crew
 from pydanube.tables.errors import CommitOutcomeUnknown
+from pydanube.tables.export_rules import ExportRules
 from pydanube.tables.exporter import Exporter
 from pydanube.tables.lake import Commit, LakeSnapshot, LakeTable
 from pydanube.tables.lake_types import lake_type
 from pydanube.tables.partitioning import PartitionField
-from pydanube.tables.ranges import ExportRules, TableTools
+from pydanube.tables.ranges import TableTools
 from pydanube.tables.state import Position, Span
 
 MESSAGES = pa.schema(

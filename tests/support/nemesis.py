@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -15,6 +16,7 @@ _LOOK_SECONDS = 0.1
 _FAILING: tuple[OperationName, ...] = (
     *("sync", "sync", "sync", "append", "create", "rename", "sync_directory", "remove"),
 )
+_EXHAUSTING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _JUMP_MS_MAX = 3_600_000
 
 
@@ -41,6 +43,8 @@ class Faults:
     full_disk: bool = False
     clock: bool = False
     """The wall clock jumps."""
+    no_descriptors: bool = False
+    """Nothing can be opened for a while."""
 
     @classmethod
     def every(cls) -> "Faults":
@@ -78,6 +82,7 @@ class Nemesis:
         self._randomness = randomness
         self._history = history
         self._note = history.note
+        self._may_fail = faults.sick_disk
         self._deeds = self._possible(faults)
         self.injected: dict[str, int] = {}
 
@@ -114,6 +119,8 @@ class Nemesis:
             deeds.append(self._fill_disk)
         if faults.clock:
             deeds.append(self._jump_clock)
+        if faults.no_descriptors:
+            deeds.append(self._use_descriptors_up)
         return deeds
 
     async def run(self, seconds: float) -> None:
@@ -139,6 +146,7 @@ class Nemesis:
         for host in self._client_hosts:
             self._mend_delay(host)
         self._machine.disk.capacity_bytes = None
+        self._machine.disk.exhaust(None)
         for name in ("sync", "append", "read"):
             self._machine.disk.slow(name, 0.0)
 
@@ -157,6 +165,9 @@ class Nemesis:
                     await machine.start()
 
     async def _restart_failed(self) -> None:
+        if not self._may_fail:
+            failure = self._machine.server._broker.failure if self._machine.server else None
+            self._machine.complaints.append(f"gave up, though no write or sync failed: {failure}")
         await asyncio.sleep(self._randomness.uniform(0.0, 1.0))
         machine = self._machine
         if not machine.has_failed:
@@ -290,6 +301,14 @@ class Nemesis:
         await asyncio.sleep(self._randomness.uniform(0.5, 4.0))
         self._note("the disk has room again")
         disk.capacity_bytes = None
+
+    async def _use_descriptors_up(self) -> None:
+        number = _EXHAUSTING[self._randomness.below(len(_EXHAUSTING))]
+        self._note(f"nothing can be opened: {os.strerror(number)}")
+        self._machine.disk.exhaust(number)
+        await asyncio.sleep(self._randomness.uniform(0.2, 4.0))
+        self._note("files can be opened again")
+        self._machine.disk.exhaust(None)
 
     async def _jump_clock(self) -> None:
         self._machine.jump_clock(self._randomness.below(2 * _JUMP_MS_MAX) - _JUMP_MS_MAX)

@@ -20,6 +20,7 @@ from pydanube.wire.calls import (
     Body,
     Call,
     CallRefused,
+    ConnectionLimit,
     Engine,
     ExchangeChannel,
     HandlerTable,
@@ -74,7 +75,13 @@ class PlainEngine(Engine):
         self._network = network
 
     @override
-    async def serve(self, table: HandlerTable, host: str, port: int) -> "PlainServer":
+    async def serve(
+        self,
+        table: HandlerTable,
+        host: str,
+        port: int,
+        connections: ConnectionLimit | None = None,
+    ) -> "PlainServer":
         server = PlainServer(table)
         server.listener = await self._network.listen(host, port, server.serve)
         return server

@@ -21,6 +21,8 @@ KEYS = ("apple", "ant", "bee", "bread", "cat")
 # What is drawn from; a test that looks for something rare may narrow it.
 BY_CLIENT_ONE_IN = 3
 """One of so many clients is ours; the others make single calls."""
+CHURNS_ONE_IN = 5
+"""One of so many worlds has a topic that is deleted and made again."""
 POISON_SHARES = (0, 8)
 POISON_POLICIES: tuple[PoisonPolicy, ...] = ("DeadLetter", "DeadLetter", "Block", "Drop")
 
@@ -160,7 +162,7 @@ def draw_plan(randomness: Randomness) -> WorldPlan:
     return WorldPlan(
         topics=tuple(topics),
         limits=_draw_limits(randomness, best_effort=not all(each.reliable for each in topics)),
-        churns=randomness.below(5) == 0,
+        churns=randomness.below(CHURNS_ONE_IN) == 0,
         reconfigures=randomness.below(2) == 0,
         creates_dead_letters=randomness.below(2) == 0,
         seconds=randomness.uniform(6.0, 18.0),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pydanube.broker.disk_watch import DiskWatch, Trouble
 from pydanube.cluster import ownership, planning
 from pydanube.cluster.membership import LeaseTerms, Membership
 from pydanube.cluster.mirrors.recorded_sets import RecordedSets
@@ -22,6 +23,7 @@ from pydanube.storage.mirrors.mirror_logs import MirrorLogs
 from pydanube.storage.storage import Storage
 from pydanube.storage.topic_log import TopicLog
 from pydanube.subscriptions.cursor import Cursor
+from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.topic import Topic
 from tests.support.cluster_plans import FaultName, with_best_effort_topic
 from tests.support.cluster_world import ClusterWorld
@@ -173,6 +175,19 @@ def acks_ask_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cursor, "answer", answer)
 
 
+def a_stuck_journal_keeps_the_lease(patch: pytest.MonkeyPatch) -> None:
+    """A broker that cannot write stays what it was, and its process lives on."""
+
+    async def until(watch: DiskWatch, matters: Callable[[Trouble], bool]) -> Trouble:
+        return await asyncio.get_running_loop().create_future()
+
+    patch.setattr(DiskWatch, "until", until)
+
+
+def acks_count_by_name_and_offset_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Subscription, "may_settle", lambda *arguments: True)
+
+
 @dataclass(frozen=True)
 class Case:
     """A bug, the law that it breaks, and a world in which it does."""
@@ -185,12 +200,18 @@ class Case:
     gap_seconds: float = 2.5
     best_effort: bool = False
     """With a topic that stores nothing, which no mirror and no epoch of a record protects."""
+    churns: bool = False
+    """With a topic that is deleted and made anew, whose consumers ack what they had before."""
 
     def world(self, number: int = 0) -> ClusterWorld:
         """Return the world, or one of those that come after it."""
         seed = self.seed + number
         world = ClusterWorld.plain(
-            seed, *self.faults, replicas=self.replicas, gap_seconds=self.gap_seconds
+            seed,
+            *self.faults,
+            replicas=self.replicas,
+            gap_seconds=self.gap_seconds,
+            churns=self.churns,
         )
         if self.best_effort:
             world.plan = with_best_effort_topic(world.plan, world.chance("best effort"))
@@ -198,6 +219,7 @@ class Case:
 
 
 FOUND = (
+    Case(acks_count_by_name_and_offset_alone, "settled by others", 1, ("kill",), churns=True),
     Case(cursors_are_handed_over_ahead_of_acks, "unseen", 17, ("move",)),
     Case(cursors_are_not_handed_over, "acked and redelivered", 1, ("move",)),
     Case(topics_are_handed_over_unsealed, "lost write", 1, ("move",)),
@@ -227,4 +249,5 @@ FOUND = (
     Case(
         what_is_in_doubt_is_handed_over, "lost write", 21, ("unsure",), replicas=1, gap_seconds=0.5
     ),
+    Case(a_stuck_journal_keeps_the_lease, "not served", 1, ("sick_disk",)),
 )

@@ -107,8 +107,9 @@ class Population:
         ground = self._ground(f"auditor of {topic}")
         return RawConsumer(ground, topic, AUDIT, AUDIT, "Exclusive", Temper(AUDIT))
 
-    def churner(self) -> Churner:
-        return Churner(self._ground("churner"), self._ground("churner", ADMIN_PORT))
+    def churner(self, *, knows_at_once: bool = True) -> Churner:
+        grounds = self._ground("churner"), self._ground("churner", ADMIN_PORT)
+        return Churner(*grounds, self._history, knows_at_once=knows_at_once)
 
     def reconfigurer(self, plan: WorldPlan) -> Reconfigurer:
         subscriptions = [

@@ -59,8 +59,12 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._say(msgspec.json.encode(assignment).decode())
-        self._hear()
+        try:
+            self._say(msgspec.json.encode(assignment).decode())
+            self._hear()
+        except BaseException:
+            self.stop()  # Nobody else knows of it yet.
+            raise
 
     def begin(self) -> None:
         """Let it go."""

@@ -64,13 +64,18 @@ class ServerProcess(Server):
 
     def wait_until(self, is_up: Callable[[], bool]) -> None:
         """Return once it is up; Unavailable with the end of its log if it will not be."""
+        try:
+            self._wait_until(is_up)
+        except BaseException:
+            self.stop()  # Nobody else knows of it yet.
+            raise
+
+    def _wait_until(self, is_up: Callable[[], bool]) -> None:
         clock = SystemClock()
         end = clock.monotonic_seconds() + START_SECONDS_MAX
         waiting = threading.Event()  # Another process tells nobody when it is up.
         while not is_up():
-            ended = self._process.poll() is not None
-            if ended or clock.monotonic_seconds() > end:
-                self.stop()
+            if self._process.poll() is not None or clock.monotonic_seconds() > end:
                 said = self._log.read_text(errors="replace")[-_LOG_CHARACTERS:]
                 raise Unavailable(f"the server at {self._url} did not start; it says:\n{said}")
             waiting.wait(_LOOK_AGAIN_SECONDS)

@@ -75,7 +75,8 @@ async def work(assignment: Assignment) -> Outcome:
     try:
         await link.prepare(consumes=not assignment.publishes)
         _say("ready")
-        await _next_line()
+        if not await _next_line():
+            raise SystemExit("whoever started this worker has ended")
         gc.collect()
         gc.freeze()
         side = _publish if assignment.publishes else _consume

@@ -1,5 +1,6 @@
 """A broker without its sockets: recovered from a data directory, it answers the handler tables."""
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -8,8 +9,10 @@ from msgspec import Struct
 from pydanube.broker.addresses import AdvertisedUrls
 from pydanube.broker.config import BrokerConfig
 from pydanube.broker.dead_letters import DeadLetters
+from pydanube.broker.disk_watch import Disk, DiskWatch, Trouble, of_disk
 from pydanube.broker.gate import Gate
-from pydanube.broker.metadata import BrokerStore, OpenMetadata, Peers
+from pydanube.broker.giving_up import GaveUp
+from pydanube.broker.metadata import BrokerStore, DiskStore, OpenMetadata, Peers
 from pydanube.broker.metadata_opening import open_metadata
 from pydanube.broker.readings import topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer, ThisBroker
@@ -146,6 +149,10 @@ class Broker:
         self._flight_peers: FlightPeers | None = None
         self._joining: Joining | None = None
         self._draining = False
+        self._disk_watch: DiskWatch | None = None
+        self._has_given_up = asyncio.Event()
+        self.gave_up: GaveUp | None = None
+        """Why it serves nothing any more, and what is to become of its process."""
         self.client_gate = Gate(CLIENT_SERVICES, metrics)
         self.admin_gate = Gate(ADMIN_SERVICES, metrics)
 
@@ -245,7 +252,9 @@ class Broker:
             clustering=clustering,
             dead_letters=dead_letters,
         )
+        watch = self._disk_watch = self._watched_disks(self._serving)
         storage.on_failure = self._journal_failed
+        self._storage_tasks.start(self._watch_disks(watch, clustering), "watch over the disk")
         _forget_the_deleted(catalog, storage)
         if clustering is None:
             await topics.ensure_namespaces()
@@ -272,6 +281,7 @@ class Broker:
                 topics=lambda: topic_readings(topics, clock.monotonic_ms()),
                 unsynced_bytes=lambda: storage.unsynced_bytes,
                 journal_failed=lambda: storage.failure is not None,
+                journal_waiting=lambda: storage.waiting_for is not None,
                 unexported_bytes=lambda: storage.unexported_bytes,
                 topics_failing=lambda: len(storage.failing_exports()),
                 process=read_process,
@@ -335,6 +345,7 @@ class Broker:
                     started_ms=clock.now_ms(),
                 ),
                 leadership=metadata.sharing.leadership,
+                resign=metadata.sharing.resign,
                 terms=LeaseTerms(ttl_ms=config.cluster.lease_ms),
                 clock=clock,
                 tasks=self._tasks,
@@ -431,6 +442,70 @@ class Broker:
         SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)
         return table
 
+    # A disk that takes nothing.
+
+    def _watched_disks(self, serving: _Serving) -> DiskWatch:
+        storage, metadata = serving.storage, serving.opened.on_disk
+
+        def writing_since(disk: Storage | DiskStore) -> int | None:
+            # A broker alone waits for room as long as it takes: nobody else could serve its topics.
+            is_patient = disk.waiting_for is not None and serving.opened.is_alone
+            return None if is_patient else disk.writing_since_ms
+
+        disks = [
+            Disk(
+                name="the journal",
+                failure=lambda: storage.failure,
+                writing_since_ms=lambda: writing_since(storage),
+                waiting_for=lambda: storage.waiting_for,
+            )
+        ]
+        if metadata is not None:
+            disks.append(
+                Disk(
+                    name="the metadata",
+                    failure=lambda: of_disk(metadata.failure),
+                    writing_since_ms=lambda: writing_since(metadata),
+                    waiting_for=lambda: metadata.waiting_for,
+                )
+            )
+        return DiskWatch(self._machine.clock, disks, self._config.storage.sync_seconds_max)
+
+    async def _watch_disks(self, watch: DiskWatch, clustering: "Clustering | None") -> None:
+        """Give everything up once this broker cannot write, where that helps anybody."""
+        assert self._serving is not None
+        opened = self._serving.opened
+
+        def matters(trouble: Trouble) -> bool:
+            if self._draining:
+                # A stop in order goes without a journal that failed, but waits for one that hangs.
+                return not trouble.is_final
+            return trouble.is_final or not opened.is_alone
+
+        trouble = await watch.until(matters)
+        is_alone = opened.is_alone
+        _log.error("this broker cannot write and gives its topics up", cause=trouble.why)
+        if clustering is not None and not is_alone:
+            await clustering.give_up(trouble.why)
+        self.gave_up = GaveUp(
+            why=trouble.why,
+            hangs=not trouble.is_final,
+            begins_anew=not is_alone and not self._draining,
+        )
+        self._has_given_up.set()
+
+    async def wait_until_given_up(self) -> GaveUp:
+        """Return when this broker serves nothing any more, for it cannot write."""
+        await self._has_given_up.wait()
+        assert self.gave_up is not None
+        return self.gave_up
+
+    async def wait_until_stuck(self) -> None:
+        """Return when this broker has given up for a write that hangs, and never otherwise."""
+        gave_up = await self.wait_until_given_up()
+        if not gave_up.hangs:
+            await asyncio.Event().wait()  # What failed can be closed.
+
     # Health.
 
     @property
@@ -438,17 +513,28 @@ class Broker:
         """Why the broker can no longer keep its promises, if so."""
         if self._serving is None:
             return None
-        return self._serving.storage.failure or self._serving.metadata.failure
+        failure = self._serving.storage.failure or self._serving.metadata.failure
+        if failure is None and self._disk_watch is not None and self._disk_watch.trouble:
+            return self._disk_watch.trouble.error()
+        return failure
 
     @property
-    def waits_for(self) -> str | None:
+    def waiting_for(self) -> str | None:
+        """What it has no room for at the moment, and the remedy; it goes on once it has."""
+        if self._serving is None:
+            return None
+        return self._serving.storage.waiting_for or self._serving.metadata.waiting_for
+
+    @property
+    def to_be_added(self) -> str | None:
         """What an operator must do before it can serve at all; None if nothing."""
         return self._joining.waits_for() if self._joining is not None else None
 
     @property
     def is_ready(self) -> bool:
         """Whether it takes messages."""
-        return self.client_gate.is_open and not self._draining and self.failure is None
+        is_open = self.client_gate.is_open and not self._draining
+        return is_open and self.failure is None and self.waiting_for is None
 
     @property
     def notes(self) -> list[str]:
@@ -456,9 +542,13 @@ class Broker:
         if self._serving is None:
             return []
         storage = self._serving.storage
-        notes = []
-        if self._serving.opened.note is not None:
-            notes.append(self._serving.opened.note)
+        clustering = self._serving.clustering
+        found = (
+            self.waiting_for,
+            self._serving.opened.note,
+            clustering.note if clustering is not None else None,
+        )
+        notes = [note for note in found if note is not None]
         if storage.store_failure is not None:
             notes.append(f"the segment store takes nothing: {storage.store_failure}")
         failing = storage.failing_exports()
@@ -473,7 +563,11 @@ class Broker:
     async def drain(self) -> None:
         """Refuse new messages, make all accepted ones and every ack durable, end the streams."""
         self._draining = True
-        if self._serving is not None and self._serving.clustering is not None:
+        if (
+            self._serving is not None
+            and self._serving.clustering is not None
+            and self.gave_up is None
+        ):
             # The gates stay open: whoever asks is told where topics have gone.
             await self._leave(self._serving.clustering)
         self.client_gate.close()
@@ -497,6 +591,7 @@ class Broker:
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""
+        self._draining = True
         self.client_gate.close()  # Calls that a recovery in vain has held learn of it at once.
         self.admin_gate.close()
         await self._tasks.close()
@@ -527,6 +622,8 @@ class Broker:
 
     def _journal_failed(self, error: DanubeError) -> None:
         _log.error("the journal has stopped; restart the broker to recover", cause=str(error))
+        if self._disk_watch is not None:
+            self._disk_watch.wake()
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         _log.error("a task failed", error=error, task=name)

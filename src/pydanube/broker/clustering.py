@@ -10,6 +10,7 @@ from msgspec import Struct
 from pydanube.broker.metadata import BrokerStore
 from pydanube.cluster.balancing import BalanceSettings, Balancing, Count
 from pydanube.cluster.directory import Directory
+from pydanube.cluster.giving_up import CANNOT_WRITE_AGAIN, state_at_start, state_given_up
 from pydanube.cluster.leader import Leader, Leadership
 from pydanube.cluster.leftovers import Leftovers
 from pydanube.cluster.membership import LeaseTerms, Membership
@@ -41,6 +42,8 @@ from pydanube.wire.calls import HandlerTable
 RELIEF_SECONDS_MAX = 5.0
 REPLICAS_DEFAULT = 2
 FIRST_REPORT_SECONDS = 1.0
+GIVE_UP_SECONDS = 1.0
+"""How long a broker that cannot write tells the others so, and again hands the lead over."""
 LEAVE_SECONDS = 3.0
 """How long deregistering may take; the lease ends by itself."""
 _PAUSE_SECONDS = 0.2
@@ -56,6 +59,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     broker: BrokerId
     record: BrokerRecord
     leadership: Leadership
+    resign: Callable[[float], Awaitable[None]]
+    """Let another broker lead, within so many seconds."""
     terms: LeaseTerms
     clock: Clock
     tasks: TaskScope
@@ -191,9 +196,13 @@ class Clustering:
 
     async def _become_active(self) -> None:
         """Take topics again after a stop; an operator's word outlasts one."""
-        state = self._state()
-        if state is None or state.reason == SHUTDOWN:
-            await self._set_state(BrokerState(mode="active", reason="boot"))
+        found = self._state()
+        topics = self.directory.read().topics_of(self._given.broker)
+        state = state_at_start(found, self._given.clock.now_ms(), has_topics=bool(topics))
+        if state != found:
+            await self._set_state(state)
+        if state.reason == CANNOT_WRITE_AGAIN:
+            _log.error("takes no topics before an operator says so", cause=self.note)
 
     def _state(self) -> BrokerState | None:
         """Return what was last said of this broker; None if nothing ever was."""
@@ -251,6 +260,39 @@ class Clustering:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.membership.leave()
 
+    async def give_up(self, why: str) -> None:
+        """Be a member no more, at once, so that others open the topics; nothing is handed over.
+
+        Each step has its time: what is to be told goes through metadata that may hang as well.
+        """
+        self.membership.resign()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GIVE_UP_SECONDS):
+                await asyncio.gather(
+                    self._tell_trouble(why), self.membership.leave(), return_exceptions=True
+                )
+        with suppress(TimeoutError, DanubeError):
+            async with asyncio.timeout(GIVE_UP_SECONDS):
+                await self._given.resign(GIVE_UP_SECONDS)
+
+    async def _tell_trouble(self, why: str) -> None:
+        given = self._given
+        await self._set_state(
+            state_given_up(self._state(), why, given.clock.now_ms(), given.record)
+        )
+
+    @property
+    def note(self) -> str | None:
+        """What an operator should see to, though everything is still served."""
+        state = self._state()
+        if state is None or state.reason != CANNOT_WRITE_AGAIN:
+            return None
+        broker = self._given.broker
+        return (
+            f"this broker could not write, again soon after a recovery ({state.why}): see to its "
+            f"disk, then `danube brokers activate {broker}`"
+        )
+
     def reading(self) -> ClusterReading:
         """Return what metrics tell of this broker's part."""
         balancing = self.balancing
@@ -262,6 +304,7 @@ class Clustering:
             imbalance=balancing.balance().coefficient_of_variation if leads else 0.0,
             moves=balancing.moves,
             failed_moves=balancing.failures,
+            cycle_seconds=balancing.cycle_seconds,
         )
 
     def mirror_reading(self) -> MirrorReading:

@@ -21,6 +21,7 @@ from pydanube.broker.addresses import (
     default_url,
 )
 from pydanube.broker.config_text import SettingsReader
+from pydanube.broker.connections import Connections
 from pydanube.broker.errors import InvalidConfig
 from pydanube.cluster.mirrors.settings import MirrorSettings
 from pydanube.errors import InvalidRequest, NotSupported
@@ -95,6 +96,7 @@ class Listeners(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str | None, Meta(description="Another address for the metrics port. PyDanube's own key.")
     ] = None
     ports: Ports = Ports()
+    connections: Connections = Connections()
     advertised_listeners: AdvertisedListeners = AdvertisedListeners()
 
     @property

@@ -24,6 +24,18 @@ class BrokerStore(MetadataStore, Protocol):
     def failure(self) -> DanubeError | None:
         """Why it takes nothing any more; None while all is well."""
 
+    @property
+    def waiting_for(self) -> str | None:
+        """What it has no room for at the moment, and the remedy; None while it has."""
+
+
+class DiskStore(BrokerStore, Protocol):
+    """A store on this broker's own disk."""
+
+    @property
+    def writing_since_ms(self) -> int | None:
+        """Since when what it writes is under way; None while it writes nothing."""
+
 
 class Peers(Struct, frozen=True, kw_only=True):
     """How brokers of a cluster talk to each other."""
@@ -40,6 +52,8 @@ class Sharing(Struct, frozen=True, kw_only=True):
     """Where other brokers reach this one."""
     barrier: Callable[[], Awaitable[None]]
     """Returns once reads see all that was acknowledged before, through whatever broker."""
+    resign: Callable[[float], Awaitable[None]]
+    """Let another broker lead, within so many seconds."""
     end: Callable[[], Awaitable[None]]
     """Give up what only this broker holds, before the store is closed."""
 
@@ -56,6 +70,13 @@ class OpenMetadata(Struct, frozen=True, kw_only=True):
     etcd: "EtcdMetadataStore | None" = None
     """The same store, if it is in etcd."""
     lock: FileLock | None = None
+    on_disk: DiskStore | None = None
+    """The same store, if it is on this broker's own disk."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else could serve what this broker has: there is no other member."""
+        return self.sharing is None or (self.raft is not None and self.raft.is_alone)
 
     @property
     def note(self) -> str | None:

@@ -36,7 +36,8 @@ async def open_metadata(
     if not config.is_clustered:
         await _refuse_a_past_in_a_cluster(machine.files, directory)
         store = await LocalMetadataStore.open(machine.files, machine.clock, tasks, directory)
-        return OpenMetadata(store=store, broker=await broker_identity(machine, directory))
+        broker = await broker_identity(machine, directory)
+        return OpenMetadata(store=store, broker=broker, on_disk=store)
     # Loaded by those who need it: a broker alone starts sooner without.
     from pydanube.broker.shared_metadata import open_shared
 

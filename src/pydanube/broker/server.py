@@ -1,23 +1,29 @@
 """A broker on its ports: listen, recover, serve, and drain when asked to stop."""
 
+import asyncio
 import gc
 from collections.abc import Collection
+from contextlib import suppress
 
 from pydanube.broker.addresses import Address, url_beside
 from pydanube.broker.broker import ADMIN_SERVICES, CLIENT_SERVICES, Broker, Urls
 from pydanube.broker.config import BrokerConfig, advertised_urls
+from pydanube.broker.connections import plan_connections
+from pydanube.broker.giving_up import EXIT_CODE, GaveUp, end_process
 from pydanube.broker.metadata import Peers
 from pydanube.broker.servicers.health import SERVICE as HEALTH_SERVICE
 from pydanube.broker.servicers.health import HealthServicer
-from pydanube.errors import Conflict, InvalidRequest
+from pydanube.errors import Conflict, InvalidRequest, Unavailable
 from pydanube.observability.http import OperatorPages
 from pydanube.observability.logging import LogFormat, LogLevel, get_logger, log_to_stderr
 from pydanube.observability.metrics import BrokerMetrics
+from pydanube.runtime.descriptors import raise_descriptors_max
 from pydanube.runtime.machine import Machine, this_machine
 from pydanube.runtime.network import Listener
-from pydanube.runtime.process import StopSignals, run
+from pydanube.runtime.process import StopSignals, end_at_once, run
+from pydanube.runtime.tasks import done_before
 from pydanube.runtime.threads import WorkerThreads
-from pydanube.wire.calls import Engine, HandlerTable, Server
+from pydanube.wire.calls import ConnectionLimit, Engine, HandlerTable, Server
 from pydanube.wire.danube.reflection import Reflection
 from pydanube.wire.http2.engine import Http2Engine
 from pydanube.wire.http2.limits import Http2Limits
@@ -28,6 +34,9 @@ REQUEST_BYTES_MAX = 64 * 1024 * 1024
 GRACE_SECONDS = 5.0
 """How long calls that are under way may take to end when the broker stops."""
 LAST_CALLS_SECONDS = 0.1
+ABANDON_SECONDS = 1.0
+START_GIVE_UP_SECONDS = 10.0
+"""How long a start may take to give up when it is told to."""
 
 _log = get_logger(__name__)
 
@@ -41,10 +50,13 @@ class BrokerServer:
         self._config = config
         self._machine = machine
         self._engine = engine
-        self._metrics = BrokerMetrics("")
+        self._metrics = BrokerMetrics("", machine.clock.monotonic_ms)
         self._broker = Broker(config, machine, self._metrics, peers)
         self._rendering = WorkerThreads("metrics", 1)
         self._servers: list[Server] = []
+        self._plan = plan_connections(
+            machine.descriptors_max, config.broker.connections, is_clustered=config.is_clustered
+        )
         self._pages: Listener | None = None
 
     @classmethod
@@ -79,8 +91,8 @@ class BrokerServer:
         listeners = self._config.broker
         client_table = self._explained(self._broker.client_gate.table, CLIENT_SERVICES)
         admin_table = self._explained(self._broker.admin_gate.table, ADMIN_SERVICES)
-        await self._listen(client_table, listeners.client_address, "client")
-        await self._listen(admin_table, listeners.admin_address, "admin")
+        await self._listen(client_table, listeners.client_address, "client", self._plan.client)
+        await self._listen(admin_table, listeners.admin_address, "admin", self._plan.admin)
         await self._show_pages(listeners.prometheus_address)
         client = advertised_urls(self._config, self.client_port)
         admin = Address(listeners.admin_address.host, self.admin_port)
@@ -99,9 +111,12 @@ class BrokerServer:
         Reflection([*service_names, HEALTH_SERVICE]).register(table)
         return table
 
-    async def _listen(self, table: HandlerTable, address: Address, name: str) -> None:
+    async def _listen(
+        self, table: HandlerTable, address: Address, name: str, limit: ConnectionLimit
+    ) -> None:
         try:
-            self._servers.append(await self._engine.serve(table, address.host, address.port))
+            server = await self._engine.serve(table, address.host, address.port, limit)
+            self._servers.append(server)
         except OSError as error:
             raise _cannot_listen(name, address, error) from error
 
@@ -113,6 +128,7 @@ class BrokerServer:
             unhealthy=self._unhealthy,
             unready=self._unready,
             notes=lambda: self._broker.notes,
+            connections_max=self._plan.prometheus,
         )
         try:
             self._pages = await self._machine.network.listen(
@@ -128,8 +144,8 @@ class BrokerServer:
     def _unready(self) -> str | None:
         if self._broker.is_ready:
             return None
-        waits_for = self._broker.waits_for
-        return self._unhealthy() or waits_for or "the broker is recovering or stopping"
+        waiting_for = self._broker.to_be_added or self._broker.waiting_for
+        return self._unhealthy() or waiting_for or "the broker is recovering or stopping"
 
     @property
     def client_port(self) -> int:
@@ -142,6 +158,11 @@ class BrokerServer:
         return self._servers[1].port
 
     @property
+    def clients_max(self) -> int:
+        """How many connections the client port takes."""
+        return self._plan.client.connections_max
+
+    @property
     def metrics_port(self) -> int | None:
         """The port of metrics and health, if there is one."""
         return self._pages.port if self._pages is not None else None
@@ -151,8 +172,34 @@ class BrokerServer:
             return ""
         return url_beside(Address(address.host, self.metrics_port), broker_url)
 
+    @property
+    def gave_up(self) -> GaveUp | None:
+        """Why the broker serves nothing any more, though nobody has stopped it."""
+        return self._broker.gave_up
+
+    async def wait_until_given_up(self) -> GaveUp:
+        """Return when the broker serves nothing any more, for it cannot write.
+
+        Whoever owns the process is to end it: what hangs cannot be closed.
+        """
+        return await self._broker.wait_until_given_up()
+
+    async def abandon(self) -> None:
+        """Let go of the clients without waiting for the disk, so that they look elsewhere."""
+        await self._machine.clock.sleep(LAST_CALLS_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ABANDON_SECONDS):
+                await asyncio.gather(*(server.stop(0) for server in self._servers))
+
     async def stop(self) -> None:
-        """Refuse new messages, finish and sync what was accepted, then close everything."""
+        """Refuse new messages, finish and sync what was accepted, then close everything.
+
+        Unavailable if the disk hangs, so that nothing can be closed: end the process then.
+        """
+        if not await done_before(self._stop_in_order(), self._broker.wait_until_stuck()):
+            raise Unavailable("the broker cannot be closed: a write to its disk hangs")
+
+    async def _stop_in_order(self) -> None:
         try:
             await self._broker.drain()
             # Calls on their way meet the closed gate, which makes clients come back. A stopping
@@ -195,6 +242,7 @@ def run_broker(
     DanubeError says why it could not start, or that it could not keep a promise when it stopped.
     """
     log_to_stderr(log_level, log_format)
+    raise_descriptors_max()
     for notice in config.notices():
         _log.warning(notice)
     run(_run_until_stopped(config, engine_named(engine)))
@@ -202,7 +250,11 @@ def run_broker(
 
 async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> None:
     with StopSignals() as signals:
-        server = await signals.unless_asked(BrokerServer.start(config, engine=engine))
+        server = await signals.unless_asked(
+            BrokerServer.start(config, engine=engine),
+            seconds_max=START_GIVE_UP_SECONDS,
+            overdue=_end_unfinished,
+        )
         if server is None:
             _log.info("stopped before it served", signal=await signals.wait())
             return
@@ -211,14 +263,29 @@ async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> None:
             client=server.client_port,
             admin=server.admin_port,
             metrics=server.metrics_port,
+            clients_max=server.clients_max,
         )
         # What is here stays; looking through it for garbage would stop everything for 40 ms.
         gc.collect()
         gc.freeze()
-        signal = await signals.wait()
-        _log.info("stopping", signal=signal)
-        await server.stop()
+        gave_up = await signals.unless_asked(server.wait_until_given_up())
+        if gave_up is not None:
+            await server.abandon()
+            end_process(gave_up)
+        _log.info("stopping", signal=await signals.wait())
+        try:
+            await server.stop()
+        except Unavailable:
+            if server.gave_up is None or not server.gave_up.hangs:
+                raise
+            end_process(server.gave_up)
         _log.info("stopped")
+
+
+def _end_unfinished() -> None:
+    """End a start that was given up, and waits for a disk that hangs."""
+    _log.error("the disk hangs; ending without it", exit_code=EXIT_CODE)
+    end_at_once(EXIT_CODE)
 
 
 def _cannot_listen(name: str, address: Address, error: OSError) -> Conflict:

@@ -67,9 +67,12 @@ async def open_shared(
         leadership=raft,
         peer_address=raft.node_info().address,
         barrier=raft.read_barrier,
+        resign=raft.give_up_lead,
         end=_nothing_to_end,
     )
-    return OpenMetadata(store=raft, broker=BrokerId(raft.node), sharing=sharing, raft=raft)
+    return OpenMetadata(
+        store=raft, broker=BrokerId(raft.node), sharing=sharing, raft=raft, on_disk=raft
+    )
 
 
 async def _nothing_to_end() -> None:
@@ -97,6 +100,10 @@ async def _share_by_etcd(
     standing = TaskScope(_report)
     standing.start(election.run(), "election of a leader")
 
+    async def resign(_: float) -> None:
+        await standing.close()
+        await election.resign()
+
     async def end() -> None:
         await standing.close()
         await election.resign()
@@ -110,6 +117,7 @@ async def _share_by_etcd(
             leadership=election,
             peer_address=advertised_raft_address(listening, broker_url),
             barrier=place.store.read_barrier,
+            resign=resign,
             end=end,
         ),
         etcd=place.store,

@@ -66,6 +66,7 @@ def command(
     from pydanube.bench.progress import shown
     from pydanube.bench.report import show
     from pydanube.bench.rounds import Plan, run_rounds
+    from pydanube.runtime.process import unwound_by_sigterm
 
     if "backlog" in jobs and "publish" not in jobs:
         raise click.UsageError("backlog consumes what publish leaves behind; give both jobs")
@@ -79,7 +80,7 @@ def command(
         directory=data_dir or Path(tempfile.gettempdir()),
     )
     systems = [DanubeSystem(url)]
-    with shown(plan.steps(systems)) as step:
+    with unwound_by_sigterm(), shown(plan.steps(systems)) as step:
         report = run_rounds(plan, systems, step)
     if plot is not None:
         draw(report, plot)

@@ -79,6 +79,10 @@ def up(
     with ExitStack() as stack:
         directory = data_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="danube-"))
         plan = LocalPlan(
-            directory=directory, brokers=brokers, first_port=first_port, replicas=replicas
+            directory=directory,
+            brokers=brokers,
+            first_port=first_port,
+            replicas=replicas,
+            is_of_the_moment=data_dir is None,
         )
         run(LocalCluster(plan, click.echo).run(seconds))

@@ -60,8 +60,9 @@ def command(
 def _demonstrate_spark(data_dir: str | None, output: str) -> None:
     from pydanube.cli.demo_spark import demonstrate, show_progress, summary
     from pydanube.cli.output import show
+    from pydanube.runtime.process import unwound_by_sigterm
 
-    with _directory(data_dir) as directory:
+    with unwound_by_sigterm(), _directory(data_dir) as directory:
         account = demonstrate(directory, show_progress(output == "json"))
     if output == "json":
         show(account, output)

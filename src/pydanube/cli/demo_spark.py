@@ -1,13 +1,19 @@
 """`danube demo --spark`: orders flow through a pipeline into a Delta table and a topic."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
 from pydanube.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pydanube.pipelines.definitions import PipelineDefinition
 
 ORDERS = 5_000
 MINUTES = 15
@@ -36,8 +42,7 @@ def demonstrate(directory: str, say: Callable[[str], None]) -> SparkAccount:
 
     from pydanube.pipelines.documents import read_definition
     from pydanube.pipelines.reports import line_of
-    from pydanube.pipelines.runner import PipelineRun, check_outcome, start_spark
-    from pydanube.spark.ending import stop_session
+    from pydanube.pipelines.runner import PipelineRun, check_outcome
 
     clock = SystemClock()
     started = clock.monotonic_seconds()
@@ -46,8 +51,7 @@ def demonstrate(directory: str, say: Callable[[str], None]) -> SparkAccount:
         say(f"broker at {url}; Spark starts, which takes some seconds")
         given = {"url": url, "root": directory}
         definition, _ = read_definition(text, "orders.yml", {}, given)
-        spark = start_spark(definition.pipeline, definition.spark)
-        try:
+        with _session(definition) as spark:
             for part in range(2):
                 _publish(url, part, clock.now_ms())
                 say(f"published {ORDERS} orders; every acknowledgement means fsynced")
@@ -55,8 +59,6 @@ def demonstrate(directory: str, say: Callable[[str], None]) -> SparkAccount:
                 check_outcome(statuses)
                 for each in statuses:
                     say(line_of(each))
-        finally:
-            stop_session(spark)
         rows = DeltaTable(f"{directory}/totals").to_pyarrow_table().to_pylist()
         closed = _count(url, "/default/orders-per-minute")
         dead = _count(url, "/default/orders-dlq") // 2  # Both flows reject the same orders.
@@ -70,6 +72,22 @@ def demonstrate(directory: str, say: Callable[[str], None]) -> SparkAccount:
         minutes_closed=closed,
         seconds=round(clock.monotonic_seconds() - started, 1),
     )
+
+
+@contextmanager
+def _session(definition: "PipelineDefinition") -> Iterator["SparkSession"]:
+    from pydanube.pipelines.runner import start_spark
+    from pydanube.spark.ending import cut_off_session, stop_session
+
+    with ExitStack() as stopping:
+        try:
+            spark = start_spark(definition.pipeline, definition.spark)
+            stopping.callback(stop_session, spark)
+            yield spark
+        except SystemExit:  # The process was told to end, most likely within a call to Java.
+            stopping.pop_all()
+            cut_off_session()
+            raise
 
 
 @contextmanager

@@ -27,8 +27,8 @@ _MASTER = "local[*,4]"
 def command(service_addr: str, output: str, spark: bool, master: str) -> None:
     """Check packages, Java, environment and broker. Exit code 1 if something must be mended."""
     from pydanube.cli.output import show
-    from pydanube.spark.connect import is_connect_url
     from pydanube.spark.health import examine
+    from pydanube.spark.session_settings import is_connect_url
     from pydanube.spark.sessions import cache_of
 
     # Whoever asks a Spark Connect server needs no Java.

@@ -20,6 +20,7 @@ from pydanube.runtime.tasks import TaskScope
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 _LOOK_SECONDS = 0.2
+_LOG_CHARACTERS = 2_000
 _FIRST_ADMIN, _FIRST_RAFT, _FIRST_METRICS, _FIRST_CLIENT = 50051, 7650, 9040, 6650
 
 
@@ -30,6 +31,8 @@ class LocalPlan(Struct, frozen=True, kw_only=True):
     brokers: int = 3
     first_port: int = _FIRST_CLIENT
     replicas: int | None = None
+    is_of_the_moment: bool = False
+    """Whether the directory vanishes, and the logs with it, when the cluster ends."""
 
     def ports(self, number: int) -> dict[str, int]:
         """Return the ports of one broker; all ranges move with the first client port."""
@@ -76,14 +79,11 @@ class LocalCluster:
         tasks = TaskScope(self._failed)
         with StopSignals() as signals:
             try:
-                for number in range(self._plan.brokers):
-                    await self._start(number)
-                await self._until_ready()
-                self._tell()
-                tasks.start(self._look_after(), "brokers that end")
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await signals.wait()
+                if await signals.unless_asked(self._begin()):
+                    tasks.start(self._look_after(), "brokers that end")
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(seconds):
+                            await signals.wait()
             finally:
                 await tasks.close()
                 await self._stop()
@@ -91,12 +91,19 @@ class LocalCluster:
     def _failed(self, name: str, error: BaseException) -> None:
         self._say(f"{name} are not started again: {error}")
 
+    async def _begin(self) -> bool:
+        for number in range(self._plan.brokers):
+            await self._start(number)
+        await self._until_ready()
+        self._tell()
+        return True
+
     async def _start(self, number: int) -> None:
-        directory = Path(self._plan.directory) / f"broker-{number}"
-        directory.mkdir(parents=True, exist_ok=True)
-        config = directory / "danube_broker.yml"
+        log_path = self._log(number)
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        config = log_path.parent / "danube_broker.yml"
         config.write_text(yaml.safe_dump(self._plan.config(number)), encoding="utf-8")
-        with (directory / "broker.log").open("ab") as log:
+        with log_path.open("ab") as log:
             self._processes[number] = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-c",
@@ -114,12 +121,25 @@ class LocalCluster:
         deadline = self._clock.monotonic_seconds() + READY_SECONDS_MAX
         for number, process in self._processes.items():
             while not await asyncio.to_thread(self._is_ready, number):
-                log = f"{self._plan.directory}/broker-{number}/broker.log"
                 if process.returncode is not None:
-                    raise Unavailable(f"broker {number} did not start; {log} says why")
+                    raise Unavailable(f"broker {number} did not start; {self._said(number)}")
                 if self._clock.monotonic_seconds() > deadline:
-                    raise Unavailable(f"broker {number} is not ready; see {log}")
+                    raise Unavailable(
+                        f"broker {number} is not ready after {READY_SECONDS_MAX:g} s; "
+                        f"{self._said(number)}"
+                    )
                 await self._clock.sleep(_LOOK_SECONDS)
+
+    def _log(self, number: int) -> Path:
+        return Path(self._plan.directory) / f"broker-{number}" / "broker.log"
+
+    def _said(self, number: int) -> str:
+        """Return the end of a broker's log, and where all of it can be read, if anywhere."""
+        said = self._log(number).read_text(errors="replace")[-_LOG_CHARACTERS:].strip()
+        where = f"all of it is in {self._log(number)}"
+        if self._plan.is_of_the_moment:
+            where = "give --data-dir to keep all of it"
+        return f"its log ends with the lines below ({where}):\n{said}"
 
     def _is_ready(self, number: int) -> bool:
         url = f"http://127.0.0.1:{self._plan.ports(number)['prometheus']}/readyz"
@@ -149,7 +169,10 @@ class LocalCluster:
             await self._clock.sleep(_LOOK_SECONDS)
             for number, process in list(self._processes.items()):
                 if process.returncode is not None:
-                    self._say(f"broker {number} ended with {process.returncode}; starting it again")
+                    self._say(
+                        f"broker {number} ended with {process.returncode}; starting it again "
+                        f"(its log: {self._log(number)})"
+                    )
                     await self._start(number)
                     self._say(f"broker {number}: pid {self._processes[number].pid}")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pydanube.pipelines.definitions import PipelineDefinition, Scalar
-    from pydanube.pipelines.documents import Places
+    from pydanube.pipelines.places import Places
     from pydanube.pipelines.reports import FlowStatus
 
 _CHECKPOINTS = "DANUBE_PIPELINE_CHECKPOINTS"

@@ -11,7 +11,7 @@ import click
 from pydanube.cli.options import output_option, service_addr_option, topic_options
 
 if TYPE_CHECKING:
-    from pydanube.tables.catalogs import CatalogSetting
+    from pydanube.tables.catalog_settings import CatalogSetting
     from pydanube.tables.opening import SparkUse
     from pydanube.tables.operations import TableOperations
     from pydanube.tables.service import Progress, Surroundings

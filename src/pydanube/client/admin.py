@@ -21,6 +21,7 @@ from pydanube.client.admin_answers import (
     RetentionInForce,
     TopicDescription,
 )
+from pydanube.client.connection import closed
 from pydanube.client.schema_calls import SchemaCalls
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.policies import (
@@ -51,9 +52,11 @@ class AdminConnection:
     def __init__(self, channel: Channel, url: str) -> None:
         self._channel = channel
         self._url = url
+        self._is_closed = False
 
     async def close(self) -> None:
         """Release the connection."""
+        self._is_closed = True
         await self._channel.close()
 
     @property
@@ -193,6 +196,7 @@ class AdminConnection:
                 )
                 for each in reply.proposed_moves
             ],
+            note=reply.note,
         )
 
     # Namespaces
@@ -438,6 +442,8 @@ class AdminConnection:
             if refusal.code is StatusCode.UNAVAILABLE:
                 text = f"the admin port at {self._url} cannot be used now: {refusal.text}"
                 raise Unavailable(text) from refusal
+            if self._is_closed and refusal.code is StatusCode.CANCELLED:
+                raise closed(self._url) from refusal
             raise error_of(refusal) from refusal
 
     def _require(self, success: bool) -> None:

@@ -86,6 +86,8 @@ class Rebalancing(Struct, frozen=True, kw_only=True):
     moves_executed: int
     error_message: str
     proposed_moves: list[Move]
+    note: str = ""
+    """Why a dry run proposes nothing."""
 
 
 class ListedTopic(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,8 @@ class DeliveredBatch(Rows, frozen=True):
 
     attempt: int
     """1 when they are delivered for the first time, as far as the broker tells."""
+    mark: str | None = None
+    """What the broker is shown when they are settled: which subscription delivered them."""
 
     @property
     def end(self) -> int:
@@ -94,6 +96,8 @@ class BatchConsumer(BatchSource):
         self._in_hand = RangeSet()
         """What the application has taken and not settled. Brokers could tell too, but only of one
         stream, and would count rows that wait here unread; those must not be acked."""
+        self._mark: str | None = None
+        """Of what is in hand."""
         self._next_id = 0
         self._waiting: dict[int, tuple[ConsumerSays, asyncio.Future[None]]] = {}
         """Acks and nacks that are not known to be durable; every new stream begins with them."""
@@ -134,6 +138,10 @@ class BatchConsumer(BatchSource):
         count = batch.rows.num_rows
         self._untaken_rows -= count
         self._owed_rows += count
+        if batch.mark != self._mark:
+            # What was taken before has been delivered by a subscription that is no more, or has
+            # been moved since; its offsets say nothing about this one's.
+            self._mark, self._in_hand = batch.mark, RangeSet()
         self._in_hand.add(batch.offset, batch.end)
         if self._owed_rows >= CREDIT_STEP_ROWS:
             self._to_say.put_nowait(ConsumerSays(credit=self._owed_rows))
@@ -141,27 +149,32 @@ class BatchConsumer(BatchSource):
 
     @override
     async def ack(self, batch: DeliveredBatch) -> None:
-        await self._ack([(batch.offset, batch.end)])
+        await self._ack([(batch.offset, batch.end)], batch.mark)
 
     @override
     async def ack_until(self, last: DeliveredBatch) -> None:
-        due = RangeSet(self._in_hand.within(0, last.offset))
+        due = RangeSet()
+        if last.mark == self._mark:
+            due = RangeSet(self._in_hand.within(0, last.offset))
         due.add(last.offset, last.end)
         ranges = list(due)
         for first in range(0, len(ranges), RANGES_MAX):
-            await self._ack(ranges[first : first + RANGES_MAX])
+            await self._ack(ranges[first : first + RANGES_MAX], last.mark)
 
-    async def _ack(self, ranges: list[Range]) -> None:
-        await self._settle(ConsumerSays(ack=ranges))
-        for start, end in ranges:
-            self._in_hand.remove(start, end)
+    async def _ack(self, ranges: list[Range], mark: str | None) -> None:
+        await self._settle(ConsumerSays(ack=ranges, mark=mark))
+        if mark == self._mark:
+            for start, end in ranges:
+                self._in_hand.remove(start, end)
 
     @override
     async def nack(self, batch: DeliveredBatch, *, delay_ms: int, reason: str | None) -> None:
         # Before it is sent: the rows may be here again before its answer is.
-        self._in_hand.remove(batch.offset, batch.end)
+        if batch.mark == self._mark:
+            self._in_hand.remove(batch.offset, batch.end)
         rows = (batch.offset, batch.end)
-        await self._settle(ConsumerSays(nack=[rows], delay_ms=delay_ms, reason=reason))
+        says = ConsumerSays(nack=[rows], delay_ms=delay_ms, reason=reason, mark=batch.mark)
+        await self._settle(says)
 
     async def _settle(self, said: ConsumerSays) -> None:
         if self._failure is not None:
@@ -206,7 +219,8 @@ class BatchConsumer(BatchSource):
             raise InvalidRequest(f"{self.topic} is not reliable; receive its messages one by one")
         self._untaken_rows += rows.num_rows
         # Never waits, since notices of acks come behind; credit is what bounds the queue.
-        self._batches.put_nowait(DeliveredBatch(self.topic, said.offset, rows, said.attempt))
+        batch = DeliveredBatch(self.topic, said.offset, rows, said.attempt, said.mark)
+        self._batches.put_nowait(batch)
 
 
 async def _says(queue: "asyncio.Queue[ConsumerSays]") -> AsyncIterator[ConsumerSays]:
@@ -227,17 +241,21 @@ def said_together(waiting: Sequence[ConsumerSays]) -> Iterator[ConsumerSays]:
     """
     acks = RangeSet()
     credit, number, count = 0, None, 0
+    mark: str | None = None
     for said in waiting:
-        if count and (said.nack or len(acks) + len(said.ack) > RANGES_MAX):
-            yield ConsumerSays(credit=credit, ack=list(acks), id=number)
-            acks, credit, number, count = RangeSet(), 0, None, 0
+        is_full = len(acks) + len(said.ack) > RANGES_MAX
+        is_other = bool(acks) and bool(said.ack) and said.mark != mark
+        if count and (said.nack or is_full or is_other):
+            yield ConsumerSays(credit=credit, ack=list(acks), mark=mark, id=number)
+            acks, credit, number, count, mark = RangeSet(), 0, None, 0, None
         if said.nack:
             yield said
             continue
         for start, end in said.ack:
             acks.add(start, end)
+            mark = said.mark
         credit += said.credit
         number = said.id if said.id is not None else number
         count += 1
     if count:
-        yield ConsumerSays(credit=credit, ack=list(acks), id=number)
+        yield ConsumerSays(credit=credit, ack=list(acks), mark=mark, id=number)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from pydanube.client.client import Client, Opening
-from pydanube.errors import Conflict
+from pydanube.client.errors import ClientClosed
 from pydanube.runtime.loop_thread import LoopThread
 
 Inner = TypeVar("Inner")
@@ -29,13 +29,13 @@ class Blocking(Generic[Inner]):
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         if self._thread.is_stopped:
             work.close()
-            raise Conflict("the client is closed")
+            raise ClientClosed("the client is closed; open another one to go on")
         return self._thread.call(work)
 
     def _begin(self, start: Callable[[], Awaitable[Result]]) -> Future[Result]:
         """Start something on the event loop, and return what to wait for."""
         if self._thread.is_stopped:
-            raise Conflict("the client is closed")
+            raise ClientClosed("the client is closed; open another one to go on")
         return self._thread.submit(_started(start))
 
     def _end(self, work: Coroutine[Any, Any, None]) -> None:

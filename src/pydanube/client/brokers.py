@@ -1,11 +1,12 @@
 """The brokers a client talks to: who serves a topic, and how to keep trying until one does."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 
-from pydanube.client.connection import BrokerAddress, Connection
+from pydanube.client.connection import BrokerAddress, Connection, closed
 from pydanube.client.retry import JITTER_MAX, JITTER_MIN, RetryPolicy
 from pydanube.errors import DanubeError, NotFound, Overloaded
 from pydanube.runtime.clock import Clock
@@ -38,10 +39,13 @@ class Brokers:
         self.surroundings = surroundings
         self._channels: dict[str, ExchangeChannel] = {}
         self._connections: dict[BrokerAddress, Connection] = {}
+        self._is_closed = False
         self.service, *_ = [self.at(BrokerAddress(url, url)) for url in service_urls]
 
     def at(self, address: BrokerAddress) -> Connection:
         """Return the connection to an address; broker lists are short, so none is evicted."""
+        if self._is_closed:
+            raise closed(address.connect_url)
         connection = self._connections.get(address)
         if connection is None:
             channel = self._channels.get(address.connect_url)
@@ -142,7 +146,10 @@ class Brokers:
 
     async def close(self) -> None:
         """Cut running calls off and release every connection."""
+        self._is_closed = True
+        for connection in self._connections.values():
+            connection.is_closed = True
         channels, self._channels = self._channels, {}
         self._connections = {}
-        for channel in channels.values():
-            await channel.close()
+        # All at once: each may wait for a while until its broker has let it go.
+        await asyncio.gather(*(channel.close() for channel in channels.values()))

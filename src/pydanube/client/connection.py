@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 from msgspec import Struct
 
 from pydanube.client.codecs import Codec, Value
-from pydanube.client.errors import SessionUnknown
+from pydanube.client.errors import ClientClosed, SessionUnknown
 from pydanube.client.message import MessageId, Receipt, ReceivedMessage
 from pydanube.client.schema_calls import SchemaCalls
 from pydanube.errors import DanubeError, Unavailable
@@ -71,6 +71,8 @@ class Connection:
         self._request_ids = count(1)
         self.is_troubled = False
         """It did not answer when it was last asked: others are asked before it."""
+        self.is_closed = False
+        """Its client was closed: what ends now ends for that reason."""
 
     @property
     def schemas(self) -> SchemaCalls:
@@ -213,9 +215,9 @@ class Connection:
         request = own.CloseProducerRequest(producer_id=producer_id)
         await self._call(services.CLOSE_PRODUCER, request, seconds_max=LEAVE_SECONDS_MAX)
 
-    async def close_consumer(self, consumer_id: int) -> None:
-        """Let a consumer go."""
-        request = own.CloseConsumerRequest(consumer_id=consumer_id)
+    async def close_consumer(self, consumer_id: int, *, keeps_name: bool) -> None:
+        """Let a consumer go; one that keeps its name may come back under it."""
+        request = own.CloseConsumerRequest(consumer_id=consumer_id, keeps_name=keeps_name)
         await self._call(services.CLOSE_CONSUMER, request, seconds_max=LEAVE_SECONDS_MAX)
 
     async def consumer_is_live(self, consumer_id: int) -> bool:
@@ -255,6 +257,8 @@ class Connection:
 
     def error(self, refusal: CallRefused, method: str = "") -> DanubeError:
         """Return what a caller of this broker meets when a call was refused."""
+        if self.is_closed and refusal.code is StatusCode.CANCELLED:
+            return closed(self.address.connect_url)
         if refusal.code is StatusCode.OUT_OF_RANGE and method == services.SEND_MESSAGE.path:
             return SessionUnknown(refusal.text)
         self.is_troubled = refusal.code in _TROUBLE
@@ -263,6 +267,14 @@ class Connection:
                 f"the broker at {self.address.connect_url} cannot be used now: {refusal.text}"
             )
         return error_of(refusal)
+
+
+def closed(url: str) -> ClientClosed:
+    """Return what a caller meets whose call to `url` was cut off by the end of its client."""
+    return ClientClosed(
+        f"the client was closed before {url} answered; what was asked may or may not be done: "
+        "await it before you close the client, and open another client to go on"
+    )
 
 
 def _schema_reference(reference: SchemaReference) -> api.SchemaReference:

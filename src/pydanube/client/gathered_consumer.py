@@ -27,7 +27,7 @@ UNSETTLED_MAX = 100_000
 class GatheredBatch(DeliveredBatch, frozen=True):
     """A batch that knows how each of its messages is settled."""
 
-    receipts: tuple[Receipt, ...]
+    receipts: tuple[Receipt, ...] = ()
 
     @override
     def slice(self, start: int, end: int) -> Self:
@@ -82,7 +82,8 @@ class GatheredConsumer(BatchSource):
         for run in _runs(arrived):
             rows = gather_columns([_as_sent(message) for message in run])
             receipts = tuple(message.receipt for message in run)
-            self._batches.put_nowait(GatheredBatch(self.topic, run[0].offset, rows, 1, receipts))
+            batch = GatheredBatch(self.topic, run[0].offset, rows, 1, receipts=receipts)
+            self._batches.put_nowait(batch)
 
     @override
     def taken(self, batch: DeliveredBatch) -> None:

@@ -15,6 +15,7 @@ class MessageId(Struct, frozen=True):
     producer_id: int
     topic: str
     broker_url: str
+    """Of the broker, with the mark of the subscription that delivered it."""
     offset: int
 
 

@@ -76,10 +76,12 @@ class TopicConsumer(Generic[Value]):
         await self._connection.unsubscribe(self.topic, self._subscription.name, self._consumer_id)
 
     async def leave(self) -> None:
-        """Give a name up that nobody will use again."""
-        if self._subscription.is_temporary and self._consumer_id:
+        """Give the place in the subscription up, with the name if nobody will use it again."""
+        if self._consumer_id:
             with suppress(DanubeError):  # Other brokers notice by themselves.
-                await self._connection.close_consumer(self._consumer_id)
+                await self._connection.close_consumer(
+                    self._consumer_id, keeps_name=not self._subscription.is_temporary
+                )
 
     async def run(self) -> None:
         """Receive until cancelled; raises what cannot heal.
@@ -120,7 +122,7 @@ class TopicConsumer(Generic[Value]):
         await self._settle(
             lambda connection: connection.ack(receipt, self._subscription.name), receipt
         )
-        self._in_hand.pop(receipt.offset, None)
+        self._settled(receipt)
 
     async def ack_each(self, receipts: Sequence[Receipt]) -> None:
         """Ack one by one, many at the same time."""
@@ -137,13 +139,18 @@ class TopicConsumer(Generic[Value]):
     async def nack(self, receipt: Receipt, *, delay_ms: int | None, reason: str | None) -> None:
         """Nack at the broker the consumer is attached to, also across a reconnect."""
         # Before it is sent: the message may be here again before the answer is.
-        self._in_hand.pop(receipt.offset, None)
+        self._settled(receipt)
         await self._settle(
             lambda connection: connection.nack(
                 receipt, self._subscription.name, delay_ms=delay_ms, reason=reason
             ),
             receipt,
         )
+
+    def _settled(self, receipt: Receipt) -> None:
+        # Not by its offset alone: that may be another message's, of a topic made anew.
+        if self._in_hand.get(receipt.offset) == receipt:
+            del self._in_hand[receipt.offset]
 
     async def nack_each(
         self, receipts: Sequence[Receipt], *, delay_ms: int | None, reason: str | None

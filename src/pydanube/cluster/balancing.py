@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import Struct
 
 from pydanube.balance.cluster import ClusterLoad, cluster_load
-from pydanube.balance.decisions import Decision, Move, RebalanceRequest
+from pydanube.balance.decisions import Decision, Move, Outcome, RebalanceRequest
 from pydanube.balance.history import (
     History,
     decode_move,
@@ -29,6 +29,7 @@ from pydanube.errors import DanubeError
 from pydanube.metadata import keys
 from pydanube.metadata.store import Delete, MetadataStore, Operation, Put
 from pydanube.model.ids import BrokerId
+from pydanube.observability.distribution import Distribution
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 
@@ -48,6 +49,9 @@ class BalanceSettings(Struct, frozen=True, kw_only=True):
 
     report_seconds: float
     rebalance: RebalanceSettings
+
+
+_NO_CYCLE: tuple[Outcome, ...] = ("disabled", "not_due")
 
 
 class Balancing:
@@ -79,6 +83,8 @@ class Balancing:
         """One series of moves at a time, scheduled or asked for."""
         self.moves = 0
         self.failures = 0
+        self.cycle_seconds = Distribution()
+        """How long looks took that were due, with the moves they led to."""
 
     # Every broker.
 
@@ -159,10 +165,16 @@ class Balancing:
                 _log.warning("rebalancing waits", cause=str(error))
 
     async def _look(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms, began = self._clock.now_ms(), self._clock.monotonic_seconds()
         history = self._history or self._restored()
         decision = decide(self.load(), self._settings.rebalance, history, now_ms)
         self._history = history.after_decision(decision, now_ms)
+        if decision.outcome in _NO_CYCLE:
+            return
+        await self._carry_out_all(decision)
+        self.cycle_seconds.observe(self._clock.monotonic_seconds() - began)
+
+    async def _carry_out_all(self, decision: Decision) -> None:
         for number, move in enumerate(decision.moves):
             if number:
                 await self._clock.sleep(self._settings.rebalance.cooldown_ms / 1000)

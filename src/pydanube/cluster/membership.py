@@ -148,6 +148,11 @@ class Membership:
         if self._lease is not None:
             await self._store.revoke_lease(self._lease)
 
+    def resign(self) -> None:
+        """Be a member no more, for all that this broker itself says; `leave` tells the others."""
+        self._left = True
+        self._lost()
+
     async def _register(self) -> None:
         for _ in range(_REGISTRATIONS):
             sent_ms = self._clock.monotonic_ms()
@@ -204,11 +209,14 @@ class Membership:
         try:
             await self._store.renew_lease(self._lease)
         except NotFound:
+            if self._left:
+                return
             _log.warning("the registration has expired; registering anew", broker=self.broker)
             self._lost()
             await self._register()
         else:
-            self._renewed(sent_ms)
+            if not self._left:  # What was asked before this broker left makes it no member again.
+                self._renewed(sent_ms)
 
 
 class Claim:

@@ -10,14 +10,16 @@ from pydanube.balance.cluster import BrokerMode
 from pydanube.cluster.directory import Directory
 from pydanube.cluster.planning import ask_for
 from pydanube.cluster.records import BrokerState, MoveReason, encode
+from pydanube.cluster.view import Stated
 from pydanube.errors import Conflict, DanubeError, NotFound, Unavailable
 from pydanube.metadata import keys
-from pydanube.metadata.store import MetadataStore
+from pydanube.metadata.store import Delete, Expect, MetadataStore, Operation, Put
 from pydanube.model.ids import BrokerId
 from pydanube.model.names import namespace_of
 from pydanube.runtime.clock import Clock
 
 UNLOAD_SECONDS = 30.0
+UNDO_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 
 
@@ -47,8 +49,7 @@ class Operations:
             raise NotFound(f"topic {topic} is served by no broker")
         if not any(broker != owner.broker for broker in view.active()):
             raise Conflict(f"there is no other active broker to serve {topic}")
-        await self._ask(topic, "unload")
-        await self._until_moved({topic: owner.epoch}, UNLOAD_SECONDS)
+        await self._move(topic, owner.epoch, "unload", UNLOAD_SECONDS)
 
     async def drain(
         self,
@@ -73,12 +74,49 @@ class Operations:
         }
         if dry_run:
             return Drained(started=False, total=len(topics), pending=len(topics))
-        whole = not include and not exclude
-        if whole:
+        deadline = self._clock.monotonic_seconds() + seconds_max
+        if not include and not exclude:
             # Nothing new comes; the leader sees to it that it gets empty, whatever becomes of us.
             mode: BrokerMode = "draining" if topics else "drained"
-            await self._set_state(broker, BrokerState(mode=mode, reason="unload"))
-        return await self._move_away(topics, parallel_max, seconds_max)
+            revision = await self._begin_draining(broker, mode, seconds_max)
+        else:
+            revision = None
+        left = max(deadline - self._clock.monotonic_seconds(), 0.0)
+        drained = await self._move_away(topics, parallel_max, left)
+        if topics and not drained.succeeded:
+            await self._give_up_draining(broker, view.states.get(broker), revision)
+            raise Unavailable(
+                f"broker {broker} let none of its {len(topics)} topics go within "
+                f"{seconds_max:.0f} s, and stays as it was: see `danube brokers list` and its log; "
+                "if it hangs, end its process, and the others take its topics"
+            )
+        return drained
+
+    async def _begin_draining(
+        self, broker: BrokerId, mode: BrokerMode, seconds_max: float
+    ) -> int | None:
+        """Say so in the metadata; return the revision at which that was said."""
+        put = Put(keys.broker_state(broker), encode(BrokerState(mode=mode, reason="unload")))
+        try:
+            async with asyncio.timeout(seconds_max):
+                return await self._store.transact([], [put])
+        except TimeoutError:
+            raise Unavailable(
+                f"the metadata took no word on broker {broker} within {seconds_max:.0f} s; "
+                "ask again through another broker"
+            ) from None
+
+    async def _give_up_draining(
+        self, broker: BrokerId, before: Stated | None, revision: int | None
+    ) -> None:
+        """Leave no state behind that nobody works on; what others have said meanwhile stays."""
+        if revision is None:
+            return
+        key = keys.broker_state(broker)
+        undo: Operation = Delete(key) if before is None else Put(key, encode(before.state))
+        with suppress(DanubeError, TimeoutError):
+            async with asyncio.timeout(UNDO_SECONDS):
+                await self._store.transact([Expect(key, revision)], [undo])
 
     async def _move_away(
         self, topics: Mapping[str, int], parallel_max: int, seconds_max: float
@@ -92,9 +130,7 @@ class Operations:
             async with slots:
                 try:
                     # The leader empties the broker, too, and may have been faster.
-                    if not self._have_moved({topic: epoch}):
-                        await self._ask(topic, "drain")
-                    await self._until_moved({topic: epoch}, seconds_max)
+                    await self._move(topic, epoch, "drain", seconds_max)
                 except DanubeError:
                     failed.append(topic)
                 else:
@@ -145,18 +181,20 @@ class Operations:
         with suppress(Conflict):  # Somebody else has just asked.
             await self._store.transact(step.conditions, step.operations)
 
-    async def _until_moved(self, topics: dict[str, int], seconds_max: float) -> None:
-        """Wait until each topic has an owner of a later epoch."""
+    async def _move(self, topic: str, epoch: int, reason: MoveReason, seconds_max: float) -> None:
+        """Ask for a move, unless it has happened, and wait until a later epoch has an owner."""
         try:
             async with asyncio.timeout(seconds_max):
-                while not self._have_moved(topics):
+                if not self._has_moved(topic, epoch):
+                    await self._ask(topic, reason)
+                while not self._has_moved(topic, epoch):
                     await self._clock.sleep(_LOOK_SECONDS)
         except TimeoutError:
             raise Unavailable(
-                f"{', '.join(topics)} did not change hands within {seconds_max:.0f} s; it goes on, "
+                f"{topic} did not change hands within {seconds_max:.0f} s; it goes on, "
                 "see `danube brokers list` and the log of its broker"
             ) from None
 
-    def _have_moved(self, topics: dict[str, int]) -> bool:
-        owners = self._directory.view.owners
-        return all(name in owners and owners[name].epoch > epoch for name, epoch in topics.items())
+    def _has_moved(self, topic: str, epoch: int) -> bool:
+        owner = self._directory.view.owners.get(topic)
+        return owner is not None and owner.epoch > epoch

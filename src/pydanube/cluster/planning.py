@@ -4,16 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from pydanube.cluster.giving_up import CANNOT_WRITE_AGAIN
 from pydanube.cluster.records import (
     SHUTDOWN,
     Assignment,
-    BrokerState,
     Marker,
     MoveReason,
     encode,
 )
-from pydanube.cluster.view import ClusterView, Owner
+from pydanube.cluster.view import ClusterView, Owner, Stated
 from pydanube.metadata import keys
 from pydanube.metadata.store import Delete, Expect, Operation, Put
 from pydanube.model.ids import BrokerId
@@ -88,7 +89,7 @@ def plan(
             movable = moves_reliable or topic.strategy == "NonReliable"
             if movable and draining.may_begin(owner.broker):
                 steps.append(ask_for(view, topic.name, "drain", now_ms))
-    steps += [_drained(broker, view.states[broker].revision) for broker in draining.done()]
+    steps += [_drained(broker, view.states[broker]) for broker in draining.done()]
     return Plan(steps=steps, waiting=waiting)
 
 
@@ -127,7 +128,8 @@ class _Draining:
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
-        self._brokers = [each for each in view.brokers if view.state(each).mode == "draining"]
+        # Also those that are gone: whoever gave up while it was being emptied is empty, too.
+        self._brokers = [each for each in view.states if view.state(each).mode == "draining"]
         self._leaving = Counter(
             each.marker.from_broker for each in view.markers.values() if not each.marker.ready
         )
@@ -226,13 +228,15 @@ def _held(topic: str, owner: Owner) -> Expect:
     return Expect(keys.assignment(owner.broker, topic), owner.epoch)
 
 
-def _drained(broker: BrokerId, revision: int) -> Step:
+def _drained(broker: BrokerId, stated: Stated) -> Step:
     key = keys.broker_state(broker)
-    state = BrokerState(mode="drained", reason="drain_complete")
+    before = stated.state
+    reason = before.reason if before.reason == CANNOT_WRITE_AGAIN else "drain_complete"
+    state = replace(before, mode="drained", reason=reason)
     return Step(
         topic=None,
         # It may have been activated, or stopped, this very moment.
-        conditions=(Expect(key, revision),),
+        conditions=(Expect(key, stated.revision),),
         operations=(Put(key, encode(state)),),
         broker=broker,
         reason="drain_complete",

@@ -8,7 +8,7 @@ from msgspec import Struct
 from pydanube.balance.cluster import BrokerMode
 from pydanube.model.ids import BrokerId, Offset
 from pydanube.model.progress import Progress
-from pydanube.storage.topic_log import LastBatch
+from pydanube.storage.journal.producers import LastBatch
 
 MoveReason = Literal[
     "create", "unload", "rebalance", "drain", "shutdown", "failover", "orphan", "delete"
@@ -31,11 +31,17 @@ class BrokerRecord(Struct, frozen=True, kw_only=True):
     started_ms: int = 0
 
 
-class BrokerState(Struct, frozen=True, kw_only=True):
+class BrokerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a broker takes topics. One without a record is active."""
 
     mode: BrokerMode
     reason: str = ""
+    why: str = ""
+    """For people: what the broker itself says of its trouble."""
+    time_ms: int = 0
+    """When it gave its topics up, or came back after that."""
+    place: BrokerRecord | None = None
+    """Where it was reached, once it has given its topics up."""
 
 
 class Assignment(Struct, frozen=True, kw_only=True):

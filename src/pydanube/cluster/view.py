@@ -73,6 +73,14 @@ class ClusterView:
         stated = self.states.get(broker)
         return stated.state if stated is not None else ACTIVE
 
+    def lost(self) -> dict[BrokerId, BrokerState]:
+        """Return the brokers that gave their topics up and are not back, and what they said."""
+        return {
+            broker: stated.state
+            for broker, stated in sorted(self.states.items())
+            if stated.state.place is not None and broker not in self.brokers
+        }
+
     def active(self) -> list[BrokerId]:
         """Return the living brokers that take topics, in the order of their numbers."""
         return sorted(each for each in self.brokers if self.state(each).mode == "active")

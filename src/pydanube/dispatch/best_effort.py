@@ -94,14 +94,14 @@ class BestEffortDispatcher(ABC):
         """Return None: nothing waits for time."""
         return None
 
+    def holder(self, offset: Offset) -> ConsumerId | None:
+        """Return nobody: what was handed over is done."""
+        return None
+
     @property
     def in_flight_count(self) -> int:
         """Return 0: a message that was handed over is done."""
         return 0
-
-    def is_with(self, consumer: ConsumerId, offset: Offset) -> bool:
-        """Return False: a message that was handed over is done."""
-        return False
 
     @property
     def waiting_count(self) -> int:

@@ -261,12 +261,12 @@ class Dispatcher(Protocol):
     def wake_at_ms(self) -> int | None:
         """When TimePassed is due, or None while nothing waits for time."""
 
+    def holder(self, offset: Offset) -> ConsumerId | None:
+        """Return whom a message is out with; None if it is not out, or goes without acks."""
+
     @property
     def in_flight_count(self) -> int:
         """Messages delivered and not yet settled, waiting and exhausted ones included."""
-
-    def is_with(self, consumer: ConsumerId, offset: Offset) -> bool:
-        """Tell whether a consumer has a message that it has neither acked nor nacked."""
 
     @property
     def waiting_count(self) -> int:

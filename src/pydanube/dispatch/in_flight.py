@@ -55,6 +55,11 @@ class InFlight:
             return [self._taken(start, end, whole)]
         return [self._taken(at, to, delivery) for at, to, delivery in self._ranges.take(start, end)]
 
+    def holder(self, offset: int) -> ConsumerId | None:
+        """Return whom a message is out with; None if it is not out."""
+        delivery = self._ranges.over(offset)
+        return None if delivery is None else delivery.consumer
+
     def discount(self, consumer: ConsumerId, start: int, end: int, now_ms: int) -> None:
         """Let the attempt not count for what is out of [start, end) with a consumer."""
         for at, to, delivery in self._ranges.take(start, end):
@@ -63,11 +68,6 @@ class InFlight:
                 self.add(at, to, consumer, delivery.attempt - 1, now_ms)
             else:
                 self._ranges.insert(at, to, delivery)
-
-    def is_with(self, consumer: ConsumerId, offset: int) -> bool:
-        """Tell whether a message is out with a consumer."""
-        delivery = self._ranges.value_at(offset)
-        return delivery is not None and delivery.consumer == consumer
 
     def take_from(self, consumer: ConsumerId) -> list[Known[int]]:
         """Remove all that is out with a consumer; return it in offset order."""

@@ -77,8 +77,8 @@ class RangeMap(Generic[T]):
         low, high = bisect_left(self._starts, start), bisect_left(self._starts, end)
         return [(held, *self._entries[held]) for held in self._starts[low:high]]
 
-    def value_at(self, at: int) -> T | None:
-        """Return the value of the range that holds `at`, if one does."""
+    def over(self, at: int) -> T | None:
+        """Return the value of the range that spans `at`; None if none does."""
         index = bisect_right(self._starts, at) - 1
         if index < 0:
             return None

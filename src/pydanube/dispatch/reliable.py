@@ -154,9 +154,9 @@ class ReliableDispatcher(ABC):
         exhausted = self._exhausted.blocked_count + self._exhausted.leaving_count
         return self._in_flight.count + self._retries.count + exhausted
 
-    def is_with(self, consumer: ConsumerId, offset: Offset) -> bool:
-        """Tell whether a consumer has a message that it has neither acked nor nacked."""
-        return self._in_flight.is_with(consumer, offset)
+    def holder(self, offset: Offset) -> ConsumerId | None:
+        """Return whom a message is out with; None if it is not out."""
+        return self._in_flight.holder(offset)
 
     @property
     def waiting_count(self) -> int:

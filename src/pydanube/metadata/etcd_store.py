@@ -140,6 +140,11 @@ class EtcdMetadataStore(MetadataStore):
         return self._failure
 
     @property
+    def waiting_for(self) -> str | None:
+        """Nothing: etcd sees to its own disk."""
+        return None
+
+    @property
     def trouble(self) -> str | None:
         """Why the copy does not follow right now, None while it does."""
         return self._trouble

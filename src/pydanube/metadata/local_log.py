@@ -1,6 +1,7 @@
 """The files of the single-node metadata: a snapshot, and the log of the commands since."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -16,7 +17,8 @@ from pydanube.metadata.local_format import (
     read_log,
     read_snapshot_file,
 )
-from pydanube.runtime.files import AppendFile, Files, read_whole, write_atomically
+from pydanube.runtime.files import AppendFile, Files, NoRoom, read_whole, write_atomically
+from pydanube.runtime.mended_file import MendedFile
 
 
 class Recovered(Struct, frozen=True):
@@ -69,7 +71,11 @@ async def recover(files: Files, directory: str) -> Recovered:
 
 
 class LocalLog:
-    """Makes commands durable. After a call has failed, only opening anew tells what is held."""
+    """Makes commands durable. After a call has failed, only opening anew tells what is held.
+
+    After NoRoom, `append` and `start_anew` may be called again with the same: that is all that may
+    follow then.
+    """
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
@@ -96,9 +102,10 @@ class LocalLog:
         if await self._files.exists(path):
             # It holds nothing good, at most the torn first group.
             await self._files.truncate(path, 0)
-            self._file = await self._files.open_append(path)
+            file = await self._files.open_append(path)
         else:
-            self._file = await self._files.create(path)
+            file = await self._files.create(path)
+        self._file = self._mended(path, file)
         await self._files.sync_directory(self._directory)
         await self._remove_old_logs()
 
@@ -116,10 +123,18 @@ class LocalLog:
         """
         snapshot = encode_snapshot_file(self._end, state)
         await write_atomically(self._files, self._directory, SNAPSHOT_NAME, snapshot)
+        path = self._path(self._end)
+        if await self._files.exists(path):
+            await self._files.remove(path)  # Empty: there was no room for what follows here.
+        file = await self._files.create(path)
+        try:
+            # Commands in a log whose name a crash could take away would not be durable.
+            await self._files.sync_directory(self._directory)
+        except BaseException:
+            await file.close()
+            raise
         await self.release()
-        self._file = await self._files.create(self._path(self._end))
-        # Commands in a log whose name a crash could take away would not be durable.
-        await self._files.sync_directory(self._directory)
+        self._file = self._mended(path, file)
         self._start = self._end
         await self._remove_old_logs()
 
@@ -136,10 +151,20 @@ class LocalLog:
             await file.close()
 
     async def _remove_old_logs(self) -> None:
-        for name in await self._files.list_names(self._directory):
-            start = log_position(name)
-            if start is not None and start < self._start:
-                await self._files.remove(f"{self._directory}/{name}")
+        with suppress(NoRoom):  # Those that stay go when the next log is begun.
+            for name in await self._files.list_names(self._directory):
+                start = log_position(name)
+                if start is not None and start < self._start:
+                    await self._files.remove(f"{self._directory}/{name}")
+
+    def _mended(self, path: str, file: AppendFile) -> MendedFile:
+        """Return an empty log to append to."""
+        start = self._end
+
+        async def ends_well() -> bool:
+            return read_log(await read_whole(self._files, path), start, path).end == self._end
+
+        return MendedFile(self._files, path, file, lambda: self._end - start, ends_well)
 
     def _path(self, start: int) -> str:
         return f"{self._directory}/{log_name(start)}"

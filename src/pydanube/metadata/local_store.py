@@ -15,13 +15,17 @@ from pydanube.metadata.local_log import LocalLog, check_ours, recover
 from pydanube.metadata.machine_store import MachineStore
 from pydanube.metadata.state_machine import Result, StateMachine
 from pydanube.metadata.watches import Watches, WatchLimits
+from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import FileLock, Files
+from pydanube.runtime.room import Room, WaitEnded, describe
 from pydanube.runtime.tasks import TaskScope
 
 LOG_BYTES_MAX = 8 * MIB
 WAITING_COMMANDS_MAX = 10_000
 WAITING_BYTES_MAX = 64 * MIB
+
+_log = get_logger(__name__)
 
 
 class _Proposal(Struct, frozen=True, eq=False):
@@ -52,6 +56,7 @@ class LocalMetadataStore(MachineStore):
         super().__init__(clock, machine, watches)
         self._log = log
         self._lock = lock
+        self._clock = clock
         self._directory = directory
         self._log_bytes_max = log_bytes_max
         self._waiting: list[_Proposal] = []
@@ -61,6 +66,10 @@ class LocalMetadataStore(MachineStore):
         self._writer_ended = asyncio.Event()
         self._closing = False
         self._failure: Unavailable | None = None
+        self.writing_since_ms: int | None = None
+        """Since when the group that is being written is under way; None while none is."""
+
+        self._room = Room(clock, self._wait_began, self._wait_ended)
 
     @classmethod
     async def open(
@@ -98,7 +107,8 @@ class LocalMetadataStore(MachineStore):
                 await lock.release()
                 raise
         except OSError as error:
-            raise Unavailable(f"cannot open the metadata in {directory}: {error}") from error
+            cause = describe(error)
+            raise Unavailable(f"cannot open the metadata in {directory}: {cause}") from error
         store = cls(clock, machine, watches, log, lock, directory, log_bytes_max)
         tasks.start(store._write(), f"metadata log in {directory}")
         store._applied()
@@ -109,12 +119,26 @@ class LocalMetadataStore(MachineStore):
         """Why nothing can be written any more, None while all is well; for health checks."""
         return self._failure
 
+    @property
+    def waiting_for(self) -> str | None:
+        """What there is no room for, and the remedy; None while there is. Writes are refused."""
+        lacking = self._room.waiting_for
+        return f"the metadata in {self._directory} wait for room: {lacking}" if lacking else None
+
+    def _wait_began(self, lacking: str) -> None:
+        _log.warning("the metadata wait for room", directory=self._directory, cause=lacking)
+
+    def _wait_ended(self, waited_ms: int) -> None:
+        _log.info("the metadata have room again", directory=self._directory, waited_ms=waited_ms)
+
     @override
     async def _propose(self, command: Command) -> Result:
         if self._failure is not None:
             raise self._repeated_failure()
         if self._closing:
             raise Unavailable("the metadata store is closed")
+        if self.waiting_for is not None:
+            raise Unavailable(self.waiting_for)
         payload = encode_command(command)
         if (
             len(self._waiting) >= WAITING_COMMANDS_MAX
@@ -146,8 +170,12 @@ class LocalMetadataStore(MachineStore):
                     await self._wakeup.wait()
                     continue
                 group, self._waiting, self._waiting_bytes = self._waiting, [], 0
+                self.writing_since_ms = self._clock.monotonic_ms()
                 await self._commit(group)
+                self.writing_since_ms = None
                 group = []
+        except WaitEnded as error:
+            self._stop(error, [*group, *self._waiting])
         except BaseException as error:
             self._stop(error, [*group, *self._waiting])
             raise
@@ -155,7 +183,8 @@ class LocalMetadataStore(MachineStore):
             self._writer_ended.set()
 
     async def _commit(self, group: Sequence[_Proposal]) -> None:
-        await self._log.append([proposal.payload for proposal in group])
+        payloads = [proposal.payload for proposal in group]
+        await self._room.carry_out(lambda: self._log.append(payloads))
         for proposal in group:
             result = self._apply(proposal.command)
             # Whoever asked may have been cancelled meanwhile.
@@ -163,11 +192,14 @@ class LocalMetadataStore(MachineStore):
                 proposal.reply.set_result(result)
         self._applied()
         if self._log.size > self._log_bytes_max:
-            await self._log.start_anew(self._machine.snapshot())
+            state = self._machine.snapshot()
+            await self._room.carry_out(lambda: self._log.start_anew(state))
 
     def _stop(self, cause: BaseException, unanswered: Sequence[_Proposal]) -> None:
         if isinstance(cause, asyncio.CancelledError):
             reason = "its tasks were cancelled"
+        elif isinstance(cause, WaitEnded):
+            reason = f"it was closed while it waited for room ({cause})"
         else:
             reason = f"writing failed ({cause}): restart the broker once the cause is removed"
         self._failure = Unavailable(f"the metadata in {self._directory} has stopped, as {reason}")
@@ -192,6 +224,7 @@ class LocalMetadataStore(MachineStore):
         self._closing = True
         self._lease_timer.close()
         self._wakeup.set()
+        self._room.end()
         try:
             if self._writing:
                 await self._writer_ended.wait()

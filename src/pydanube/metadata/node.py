@@ -27,6 +27,7 @@ from pydanube.metadata.transport import Transport
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.randomness import Randomness
+from pydanube.runtime.room import Room, WaitEnded
 
 _log = get_logger(__name__)
 
@@ -110,6 +111,10 @@ class RaftNode:
         self._running = False
         self._ended = asyncio.Event()
         self.failure: Unavailable | None = None
+        self.writing_since_ms: int | None = None
+        """Since when what the core decided last is being carried out; None while nothing is."""
+
+        self._room = Room(clock, self._wait_began, self._wait_ended)
         self.changed = asyncio.Event()
         """Set whenever the leader, the term or the members have become others."""
         self.on_leader: Callable[[], None] = lambda: None
@@ -205,16 +210,35 @@ class RaftNode:
                 if self._founding is not None:
                     await self._found(self._founding)
                 elif self.raft.has_ready():
+                    self.writing_since_ms = self._clock.monotonic_ms()
                     await self._carry_out(self.raft.ready())
                     await self._shorten_log_if_due()
                 else:
+                    self.writing_since_ms = None
                     self._wakeup.clear()
                     await self._wakeup.wait()
+        except WaitEnded as error:
+            self._stop(error)
         except BaseException as error:
             self._stop(error)
             raise
         finally:
             self._ended.set()
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What its disk has no room for, and the remedy; None while it has.
+
+        Until then the node says nothing to others that it could not keep, heartbeats included.
+        """
+        lacking = self._room.waiting_for
+        return f"metadata node {self.node} waits for room: {lacking}" if lacking else None
+
+    def _wait_began(self, lacking: str) -> None:
+        _log.warning("the metadata wait for room", node=self.node, cause=lacking)
+
+    def _wait_ended(self, waited_ms: int) -> None:
+        _log.info("the metadata have room again", node=self.node, waited_ms=waited_ms)
 
     async def finish(self) -> None:
         """Wait until nothing that was begun is unanswered, or its time is over."""
@@ -226,6 +250,7 @@ class RaftNode:
         """Take no part any more; what is stored stays as it is."""
         self._closing = True
         self._wakeup.set()
+        self._room.end()
         if self._timer is not None:
             self._timer.cancel()
         if self._running:
@@ -238,8 +263,8 @@ class RaftNode:
             return
         stored = founded(membership, self._machine.capture_state())
         # Whatever comes meanwhile reaches the core that is about to go, and is lost with it.
-        await self._disk.write_snapshot(stored.snapshot)
-        await self._disk.begin_log(stored)
+        await self._room.carry_out(lambda: self._disk.write_snapshot(stored.snapshot))
+        await self._room.carry_out(lambda: self._disk.begin_log(stored))
         self.raft = self._core(stored)
         self._observe()
         self.raft.campaign()
@@ -249,7 +274,7 @@ class RaftNode:
         if ready.snapshot is not None:
             await self._store_snapshot(ready, ready.snapshot)
         elif ready.must_sync:
-            await self._disk.write(ready.hard_state, ready.entries)
+            await self._room.carry_out(lambda: self._disk.write(ready.hard_state, ready.entries))
         self._transport.send(ready.send_after)
         if ready.snapshot is not None:
             self._machine.restore_state(ready.snapshot.state)
@@ -264,10 +289,10 @@ class RaftNode:
         self._observe()
 
     async def _store_snapshot(self, ready: Ready, snapshot: Snapshot) -> None:
-        await self._disk.write_snapshot(snapshot)
+        await self._room.carry_out(lambda: self._disk.write_snapshot(snapshot))
         hard_state = ready.hard_state or self.raft.stored_now().hard_state
         stored = Stored(hard_state, snapshot, snapshot.index, snapshot.term, ready.entries)
-        await self._disk.begin_log(stored)
+        await self._room.carry_out(lambda: self._disk.begin_log(stored))
 
     def _apply(self, entry: LogEntry) -> None:
         result = self._machine.apply_entry(entry)
@@ -315,9 +340,10 @@ class RaftNode:
         assert term is not None, "what was just applied is held"
         state = self._machine.capture_state()
         snapshot = Snapshot(log.applied, term, log.membership_at(log.applied), state)
-        await self._disk.write_snapshot(snapshot)
+        await self._room.carry_out(lambda: self._disk.write_snapshot(snapshot))
         if self.raft.cut_log(snapshot, self._settings.keep_entries):
-            await self._disk.begin_log(self.raft.stored_now())
+            stored = self.raft.stored_now()
+            await self._room.carry_out(lambda: self._disk.begin_log(stored))
 
     def _tick_later(self) -> None:
         self._timer = self._clock.call_later(self._settings.tick_ms / 1000, self._tick)
@@ -402,6 +428,8 @@ class RaftNode:
             return
         if isinstance(cause, asyncio.CancelledError):
             reason = "its tasks were cancelled"
+        elif isinstance(cause, WaitEnded):
+            reason = f"it was closed while it waited for room ({cause})"
         else:
             reason = f"it failed ({cause!r}): restart the broker once the cause is removed"
         self.failure = Unavailable(f"metadata node {self.node} has stopped, as {reason}")

@@ -1,6 +1,7 @@
 """The files of a Raft node: a snapshot, the log since, and the node's number."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self
 
 from msgspec import Struct
@@ -23,7 +24,15 @@ from pydanube.metadata.raft_format import (
     read_log,
     read_snapshot_file,
 )
-from pydanube.runtime.files import AppendFile, FileLock, Files, read_whole, write_atomically
+from pydanube.runtime.files import (
+    AppendFile,
+    FileLock,
+    Files,
+    NoRoom,
+    read_whole,
+    write_atomically,
+)
+from pydanube.runtime.mended_file import MendedFile
 
 RESERVED_BYTES = 8 * MIB
 """Set aside for each log: a disk that others fill does not stop a node at its next vote or entry,
@@ -40,7 +49,11 @@ class Found(Struct, frozen=True):
 
 
 class RaftDisk:
-    """Makes a node's promises durable. After a failed call only opening anew tells what is held."""
+    """Makes a node's promises durable. After a failed call only opening anew tells what is held.
+
+    After NoRoom, `write`, `write_snapshot` and `begin_log` may be called again with the same: that
+    is all that may follow then.
+    """
 
     def __init__(self, files: Files, directory: str, lock: FileLock, found: Found) -> None:
         self._files = files
@@ -113,12 +126,24 @@ class RaftDisk:
         data = b"".join(encode_log_start(self.node, stored, self._end))
         name = log_name(self._end)
         await write_atomically(self._files, self._directory, name, data)
+        path = f"{self._directory}/{name}"
+        file = self._mended(path, await self._files.open_append(path))
+        await file.reserve(RESERVED_BYTES)
         await self._release_file()
-        self._file = await self._files.open_append(f"{self._directory}/{name}")
-        await self._file.reserve(RESERVED_BYTES)
+        self._file = file
         self._start, self._end = self._end, self._end + len(data)
         self._begun = self._end
-        await self._remove_old_logs()
+        with suppress(NoRoom):  # Those that stay go when the next log is begun.
+            await self._remove_old_logs()
+
+    def _mended(self, path: str, file: AppendFile) -> MendedFile:
+        """Return the log that begins where the former one ends."""
+        start = self._end
+
+        async def ends_well() -> bool:
+            return read_log(await read_whole(self._files, path), start, path).end == self._end
+
+        return MendedFile(self._files, path, file, lambda: self._end - start, ends_well)
 
     async def close_in_order(self) -> None:
         """Say that all is well up to here, so that damage to the last group will be seen."""

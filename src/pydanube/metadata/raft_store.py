@@ -37,6 +37,7 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import Files
 from pydanube.runtime.machine import Machine
+from pydanube.runtime.room import describe
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import Engine, HandlerTable, Server
 
@@ -162,7 +163,8 @@ class RaftStore(MachineStore, Replicated):
                 await disk.release()
                 raise
         except OSError as error:
-            raise Unavailable(f"cannot open the metadata in {place.directory}: {error}") from error
+            cause = describe(error)
+            raise Unavailable(f"cannot open the metadata in {place.directory}: {cause}") from error
         return store
 
     def _assemble(
@@ -244,10 +246,30 @@ class RaftStore(MachineStore, Replicated):
         return self._node.failure
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this node is the only member of its cluster."""
+        return not self._node.raft.membership.others(self._node.node)
+
+    @property
     def waits_to_be_added(self) -> bool:
         """Whether it does nothing until an operator adds it to a cluster."""
         is_member = self._node.raft.membership.address_of(self._node.node) is not None
         return self._place.join and not is_member
+
+    @property
+    def writing_since_ms(self) -> int | None:
+        """Since when this node is busy with one group of entries; None while it is idle."""
+        return self._node.writing_since_ms
+
+    async def give_up_lead(self, seconds: float) -> None:
+        """Let another voter lead, if this node leads, works, and one is there."""
+        if self._node.failure is None:
+            await self._changes.hand_over(seconds)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What this node has no room for, and the remedy; None while it has."""
+        return self._node.waiting_for
 
     def status(self) -> RaftStatus:
         """Return what this node knows of its cluster."""

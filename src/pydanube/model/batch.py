@@ -43,6 +43,9 @@ UNPACKED_KEPT_MAX = 8
 """Compressed batches whose columns are kept: those opened last, of all that were opened more than
 once. Each weighs 16 MiB at most, and 4 MiB if our own client sent it."""
 
+_END_BYTES = 4
+"""Of what says where a payload ends: Arrow's plain binary column has 32-bit offsets."""
+
 _TIME, _PRODUCER, _KEY, _ATTRS, _SCHEMA_ID, _SCHEMA_VERSION, _PAYLOAD = range(len(SCHEMA))
 
 
@@ -195,8 +198,21 @@ class Batch:
     def payload_bytes(self) -> int:
         """The bytes of all payloads together."""
         if self._payload_bytes is None:
-            self._payload_bytes = pc.sum(self._payload_lengths()).as_py()
+            self._payload_bytes = self._payload_bytes_between(0, self.count)
         return self._payload_bytes
+
+    def payload_bytes_of(self, first_row: int, end_row: int) -> int:
+        """Return the bytes of the payloads of rows, however many there are, at one price."""
+        if end_row - first_row == self.count:
+            return self.payload_bytes
+        return self._payload_bytes_between(first_row, end_row)
+
+    def _payload_bytes_between(self, first_row: int, end_row: int) -> int:
+        column = self.record_batch().column(_PAYLOAD)
+        first, end = column.offset + first_row, column.offset + end_row
+        ends = memoryview(column.buffers()[1])[: (end + 1) * _END_BYTES].cast("i")
+        size: int = ends[end] - ends[first]
+        return size
 
     def largest_payload(self) -> int:
         """Return the bytes of the largest payload."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
+from pydanube.observability.distribution import Distribution
 from pydanube.observability.exposition import Histogram, Labels
 
 _SYNC_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -122,7 +123,9 @@ class TopicMetrics:
     COUNTS = (
         "messages_in",
         "bytes_in",
-        "latency_ms_sum",
+        "message_size",
+        "send_latency_ms",
+        "flush_latency_ms",
         "appends",
         "append_bytes",
         "refusals",
@@ -136,7 +139,10 @@ class TopicMetrics:
     ) -> None:
         self.messages_in = 0
         self.bytes_in = 0
-        self.latency_ms_sum = 0
+        self.message_size = Distribution()
+        self.send_latency_ms = Distribution()
+        self.flush_latency_ms = Distribution()
+        """Of reliable topics: how long a batch took until a sync had made it durable."""
         self.appends = 0
         self.append_bytes = 0
         self.refusals: dict[Labels, int] = {}
@@ -150,11 +156,16 @@ class TopicMetrics:
         self._wake_ups = wake_ups
         self._admit_subscription = admit_subscription
 
-    def published(self, count: int, payload_bytes: int, latency_ms: int) -> None:
-        """Count messages that were accepted together."""
+    def published(
+        self, count: int, payload_bytes: int, latency_ms: float, *, durably: bool = True
+    ) -> None:
+        """Count messages that were accepted together, durably or at best effort."""
         self.messages_in += count
         self.bytes_in += payload_bytes
-        self.latency_ms_sum += latency_ms * count
+        self.message_size.observe(payload_bytes, count)
+        self.send_latency_ms.observe(latency_ms * count, count)
+        if durably:
+            self.flush_latency_ms.observe(latency_ms)
         self._wake_ups.by_messages += len(self.subscriptions)
 
     def refused(self, error_code: str, count: int = 1) -> None:
@@ -179,14 +190,14 @@ class TopicMetrics:
         return metrics
 
     @property
-    def message_size(self) -> tuple[int, int]:
-        """Sum and count of payload sizes."""
-        return self.bytes_in, self.messages_in
+    def flushes(self) -> int:
+        """How many batches syncs have made durable."""
+        return self.flush_latency_ms.count
 
-    @property
-    def send_latency_ms(self) -> tuple[int, int]:
-        """Sum and count of latencies."""
-        return self.latency_ms_sum, self.messages_in
+    def turn(self) -> None:
+        """Let quantiles forget what is long ago."""
+        for each in (self.message_size, self.send_latency_ms, self.flush_latency_ms):
+            each.turn()
 
     @property
     def sends(self) -> dict[Labels, int]:
@@ -207,7 +218,6 @@ class JournalMetrics:
     """Counts what the journal does, a group commit at a time."""
 
     def __init__(self) -> None:
-        self.flushes = 0
         self.bytes = 0
         self.sync_seconds = Histogram(_SYNC_SECONDS)
         self.group_records = Histogram(_GROUP_RECORDS)
@@ -215,10 +225,10 @@ class JournalMetrics:
         self.deletions: dict[Labels, int] = {}
         self.unsynced_bytes = 0
         self.failed = 0
+        self.waiting = 0
 
     def synced(self, seconds: float, records: int, byte_count: int) -> None:
         """Count one group made durable."""
-        self.flushes += 1
         self.bytes += byte_count
         self.sync_seconds.observe(seconds)
         self.group_records.observe(records)
@@ -230,11 +240,6 @@ class JournalMetrics:
     def deleted(self, reason: str) -> None:
         """Count a journal file that is gone."""
         count_up(self.deletions, (reason,), 1)
-
-    @property
-    def flush_latency_ms(self) -> tuple[float, int]:
-        """Sum and count of the time syncs took."""
-        return self.sync_seconds.total * 1000, self.flushes
 
 
 class SegmentMetrics:
@@ -254,16 +259,14 @@ class SegmentMetrics:
         self.exports_failed = 0
         self.expired = 0
         self.joined = 0
-        self._upload_ms = 0.0
-        self._upload_count = 0
-        self._list_ms = 0.0
+        self.upload_latency_ms = Distribution()
+        self.list_latency_ms = Distribution()
 
     def uploaded(self, provider: str, byte_count: int, seconds: float) -> None:
         """Count a segment that was written."""
         count_up(self.uploads, (provider,), 1)
         count_up(self.upload_bytes, (provider,), byte_count)
-        self._upload_ms += seconds * 1000
-        self._upload_count += 1
+        self.upload_latency_ms.observe(seconds * 1000)
 
     def upload_failed(self, provider: str, reason: str) -> None:
         """Count an attempt that did not succeed."""
@@ -272,7 +275,7 @@ class SegmentMetrics:
     def listed(self, seconds: float) -> None:
         """Count a listing of the store."""
         self.lists += 1
-        self._list_ms += seconds * 1000
+        self.list_latency_ms.observe(seconds * 1000)
 
     def segment_opened(self, topic: str, provider: str) -> None:
         """Count a segment that is read."""
@@ -290,15 +293,10 @@ class SegmentMetrics:
         """Count a reader that went on from segments to the journal or the cache."""
         _count_bounded(self.handoffs, (topic,), 1)
 
-    @property
-    def upload_latency_ms(self) -> tuple[float, int]:
-        """Sum and count of the time uploads took."""
-        return self._upload_ms, self._upload_count
-
-    @property
-    def list_latency_ms(self) -> tuple[float, int]:
-        """Sum and count of the time listings took."""
-        return self._list_ms, self.lists
+    def turn(self) -> None:
+        """Let quantiles forget what is long ago."""
+        self.upload_latency_ms.turn()
+        self.list_latency_ms.turn()
 
 
 class MirrorReading(Struct, frozen=True, kw_only=True):
@@ -375,10 +373,12 @@ def _count_bounded(table: dict[Labels, int], key: Labels, count: int) -> None:
 
 
 def add_up(target: object, source: object, names: Iterable[str]) -> None:
-    """Add the named numbers and tables of `source` to those of `target`."""
+    """Add the named numbers, tables and distributions of `source` to those of `target`."""
     for name in names:
         value = getattr(source, name)
-        if isinstance(value, dict):
+        if isinstance(value, Distribution):
+            getattr(target, name).merge(value)
+        elif isinstance(value, dict):
             for key, count in dict(value).items():
                 count_up(getattr(target, name), key, count)
         else:

@@ -8,14 +8,16 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from pydanube.observability.distribution import Distribution
 from pydanube.observability.metric_table import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = tuple[str, ...]
 Number = int | float
-Value: TypeAlias = "Number | tuple[Number, int] | dict[Labels, int] | Histogram"
-"""A number; sum and count of a summary; numbers by further labels; a distribution."""
+Value: TypeAlias = "Number | tuple[Number, int] | Distribution | dict[Labels, int] | Histogram"
+"""A number; a summary's sum and count, alone or with quantiles; numbers by further labels; counts
+in buckets."""
 
 
 class Histogram:
@@ -63,6 +65,10 @@ class Exposition:
             elif isinstance(value, tuple):
                 total, count = value
                 self._add_total(name, labels, total, count)
+            elif isinstance(value, Distribution):
+                for quantile, size in value.quantiles():
+                    self._parts.append(f'{name}{{{labels},quantile="{quantile:g}"}} {size:.6g}\n')
+                self._add_total(name, labels, value.total, value.count)
             elif isinstance(value, Histogram):
                 self._add_histogram(name, labels, value)
             else:

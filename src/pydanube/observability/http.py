@@ -55,18 +55,20 @@ class OperatorPages:
         unhealthy: Complaint,
         unready: Complaint,
         notes: Callable[[], Sequence[str]] = tuple,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self._metrics = metrics
         self._unhealthy = unhealthy
         self._unready = unready
         self._notes = notes
+        self._connections_max = connections_max
         self._open = 0
 
     async def serve(self, connection: Connection) -> None:
         """Answer one request."""
         self._open += 1
         try:
-            if self._open > CONNECTIONS_MAX:
+            if self._open > self._connections_max:
                 answer = _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
                 await self._send(connection, answer, with_body=True)
             else:

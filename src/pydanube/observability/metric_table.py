@@ -17,6 +17,9 @@ JOURNAL = "_journal"
 """Stands where Danube names a topic and we have one journal for all of them."""
 
 
+LATELY = "with quantiles of the last minute, or since it was last asked for"
+
+
 class Metric(Struct, frozen=True):
     """One metric. All of them carry the label `broker` in addition."""
 
@@ -72,6 +75,12 @@ BROKER_METRICS: Mapping[str, Metric] = {
     "failed_moves": Metric(
         "danube_rebalancing_failures_total", "counter", (), "Moves that came to nothing."
     ),
+    "cycle_seconds": Metric(
+        "danube_rebalancing_cycle_duration_seconds",
+        "summary",
+        (),
+        f"Seconds a look at the load took, when one was due, with the moves it led to, {LATELY}.",
+    ),
     "timer_wake_ups": Metric(
         "danube_dispatcher_heartbeat_polls_total",
         "counter",
@@ -92,7 +101,7 @@ TOPIC_METRICS: Mapping[str, Metric] = {
     "message_size": _topic(
         "topic_message_size_bytes",
         "summary",
-        "Payload sizes: sum and count, without quantiles, for messages are counted by the batch.",
+        f"Payload sizes, {LATELY}. Messages are counted by the batch, each with its average size.",
     ),
     "sends": _topic(
         "producer_send_total",
@@ -104,13 +113,25 @@ TOPIC_METRICS: Mapping[str, Metric] = {
     "send_latency_ms": _topic(
         "producer_send_latency_ms",
         "summary",
-        "Milliseconds from a message's batch being closed until it was as durable as promised: "
-        "sum and count, without quantiles. All messages of a batch count with its latency.",
+        "Milliseconds from a message's batch being closed until it was as durable as promised, "
+        f"{LATELY}. All messages of a batch count with its latency.",
     ),
     "appends": _topic(
         "wal_append_total", "counter", "Messages of reliable topics stored in the journal."
     ),
     "append_bytes": _topic("wal_append_bytes_total", "counter", "Payload bytes of those messages."),
+    "flushes": _topic(
+        "wal_flush_total",
+        "counter",
+        "Batches of reliable topics made durable. One sync of the journal serves many of them, and "
+        "many topics: danube_journal_sync_seconds_count counts syncs.",
+    ),
+    "flush_latency_ms": _topic(
+        "wal_flush_latency_ms",
+        "summary",
+        f"Milliseconds from a batch being closed until it was durable, {LATELY}; "
+        "danube_journal_sync_seconds tells of the syncs alone.",
+    ),
     "validations": _topic(
         "schema_validation_total",
         "counter",
@@ -136,7 +157,7 @@ SUBSCRIPTION_METRICS: Mapping[str, Metric] = {
         "consumer_messages_out_total", "counter", "Messages sent to consumers, repeats included."
     ),
     "bytes_out": _subscription(
-        "consumer_bytes_out_total", "counter", "Bytes of those messages, as sent."
+        "consumer_bytes_out_total", "counter", "Payload bytes of those messages."
     ),
     "nacks": _subscription("subscription_nack_total", "counter", "Messages consumers refused."),
     "redeliveries": _subscription(
@@ -192,19 +213,11 @@ SUBSCRIPTION_METRICS: Mapping[str, Metric] = {
 }
 
 JOURNAL_METRICS: Mapping[str, Metric] = {
-    "flushes": _topic(
-        "wal_flush_total",
-        "counter",
-        f'Syncs of the journal. One journal serves all topics: topic="{JOURNAL}".',
-    ),
-    "flush_latency_ms": _topic(
-        "wal_flush_latency_ms",
-        "summary",
-        "Milliseconds a write and sync took: sum and count, without quantiles; "
-        "danube_journal_sync_seconds has the distribution.",
-    ),
     "rotations": _topic(
-        "wal_file_rotate_total", "counter", "Journal files begun, by reason.", "reason"
+        "wal_file_rotate_total",
+        "counter",
+        f'Journal files begun, by reason. One journal serves all topics: topic="{JOURNAL}".',
+        "reason",
     ),
     "deletions": _topic(
         "wal_delete_total", "counter", "Journal files deleted, by reason.", "reason"
@@ -237,6 +250,13 @@ JOURNAL_METRICS: Mapping[str, Metric] = {
         "1 after a failed write or sync: the broker accepts nothing until it is restarted. "
         "PyDanube's own.",
     ),
+    "waiting": Metric(
+        "danube_journal_waiting",
+        "gauge",
+        (),
+        "1 while descriptors, memory or space are used up: messages are refused until there is "
+        "room again. PyDanube's own.",
+    ),
 }
 
 
@@ -254,7 +274,7 @@ SEGMENT_METRICS: Mapping[str, Metric] = {
     "upload_latency_ms": _store(
         "cloud_upload_latency_ms",
         "summary",
-        "Milliseconds a segment took to be written, repeats included: sum and count.",
+        f"Milliseconds a segment took to be written, repeats included, {LATELY}.",
     ),
     "upload_failures": _store(
         "cloud_upload_failures_total",
@@ -265,7 +285,7 @@ SEGMENT_METRICS: Mapping[str, Metric] = {
     ),
     "lists": _store("cloud_list_total", "counter", "Listings of the store."),
     "list_latency_ms": _store(
-        "cloud_list_latency_ms", "summary", "Milliseconds a listing took: sum and count."
+        "cloud_list_latency_ms", "summary", f"Milliseconds a listing took, {LATELY}."
     ),
     "segments_read": _store(
         "durable_history_segments_read_total",
@@ -378,6 +398,9 @@ PROCESS_METRICS: Mapping[str, Metric] = {
     "resident_bytes": Metric("process_resident_memory_bytes", "gauge", (), "Memory held in RAM."),
     "virtual_bytes": Metric("process_virtual_memory_bytes", "gauge", (), "Address space."),
     "open_files": Metric("process_open_fds", "gauge", (), "Open file descriptors."),
+    "open_files_max": Metric(
+        "process_max_fds", "gauge", (), "How many descriptors it may have open."
+    ),
     "start_seconds": Metric(
         "process_start_time_seconds", "gauge", (), "Start of the process, seconds since 1970."
     ),

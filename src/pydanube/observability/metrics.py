@@ -22,6 +22,7 @@ from pydanube.observability.counts import (
     add_up,
     count_up,
 )
+from pydanube.observability.distribution import HALF_WINDOW_MS, Distribution
 from pydanube.observability.exposition import Exposition, Labels, Value
 from pydanube.observability.metric_table import (
     BROKER_METRICS,
@@ -56,6 +57,7 @@ class ClusterReading(Struct, frozen=True, kw_only=True):
     imbalance: float
     moves: int
     failed_moves: int
+    cycle_seconds: Distribution | None = None
 
 
 class Sources(Struct, frozen=True, kw_only=True):
@@ -64,6 +66,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     topics: Callable[[], Iterable[TopicReading]]
     unsynced_bytes: Callable[[], int]
     journal_failed: Callable[[], bool]
+    journal_waiting: Callable[[], bool] = bool
     unexported_bytes: Callable[[], int] = int
     topics_failing: Callable[[], int] = int
     process: Callable[[], ProcessReading] | None = None
@@ -80,8 +83,11 @@ class BrokerMetrics:
     subscriptions that are gone disappear by themselves; what they counted under `_other` stays.
     """
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, monotonic_ms: Callable[[], int] = int) -> None:
+        """Without a clock, which tells when to forget, quantiles are those of all there was."""
         self.broker = broker
+        self._monotonic_ms = monotonic_ms
+        self._turned_ms = monotonic_ms()
         self.leader = 1
         self.topics_owned = 0
         self.journal = JournalMetrics()
@@ -92,6 +98,7 @@ class BrokerMetrics:
         self.imbalance = 0.0
         self.moves: dict[Labels, int] = {}
         self.failed_moves = 0
+        self.cycle_seconds = Distribution()
         self._rpc: dict[tuple[str, str], RpcMetrics] = {}
         self._wake_ups = WakeUps()
         self._topics: dict[str, TopicMetrics] = {}
@@ -186,6 +193,7 @@ class BrokerMetrics:
     def _refresh(self) -> None:
         """Read what is true now, and forget what is gone."""
         self._newcomers = 0
+        self._turn()
         sources = self._sources
         if sources is None:
             return
@@ -193,6 +201,7 @@ class BrokerMetrics:
         self.topics_owned = len(readings)
         self.journal.unsynced_bytes = sources.unsynced_bytes()
         self.journal.failed = int(sources.journal_failed())
+        self.journal.waiting = int(sources.journal_waiting())
         self.segments.unexported_bytes = sources.unexported_bytes()
         self.segments.topics_failing = sources.topics_failing()
         if sources.cluster is not None:
@@ -207,11 +216,22 @@ class BrokerMetrics:
                 metrics.read(reading)
                 self._refresh_subscriptions(metrics, reading)
 
+    def _turn(self) -> None:
+        """Let quantiles tell of lately: since the last look, or of the last minute."""
+        now_ms = self._monotonic_ms()
+        if now_ms - self._turned_ms >= HALF_WINDOW_MS:
+            self._turned_ms = now_ms
+            for topic in (*self._topics.values(), self._gone):
+                topic.turn()
+            self.segments.turn()
+            self.cycle_seconds.turn()
+
     def _read_cluster(self, reading: ClusterReading) -> None:
         self.leader = int(reading.leads)
         self.imbalance = reading.imbalance
         self.moves = {("LoadImbalance",): reading.moves} if reading.moves else {}
         self.failed_moves = reading.failed_moves
+        self.cycle_seconds = reading.cycle_seconds or self.cycle_seconds
 
     def _refresh_subscriptions(self, topic: TopicMetrics, reading: TopicReading) -> None:
         readings = {each.name: each for each in reading.subscriptions}

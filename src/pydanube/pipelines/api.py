@@ -14,9 +14,10 @@ from pydanube.pipelines.definitions import (
     PipelineDefinition,
     SparkSettings,
 )
-from pydanube.pipelines.documents import Places, read_definition
+from pydanube.pipelines.documents import read_definition
 from pydanube.pipelines.frames import FlowFrames, PythonStep
 from pydanube.pipelines.graph import check_graph, flows_of
+from pydanube.pipelines.places import Places
 from pydanube.pipelines.planning import plan_pipeline
 from pydanube.pipelines.reports import FlowStatus, PipelinePlan
 from pydanube.pipelines.runner import PipelineRun, check_outcome, look_for_brokers, start_spark

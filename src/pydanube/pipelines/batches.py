@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from pydanube.pipelines.definitions import DeadLetter, PipelineDefinition, Step
+from pydanube.pipelines.dead_letters import table_of_letters
+from pydanube.pipelines.definitions import DeadLetter, PipelineDefinition, Sink, Step
 from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.frames import FlowFrames, look_up, version_of
 from pydanube.pipelines.judging import Judged, dead_letters, judge
-from pydanube.pipelines.lake_opening import dead_lake_of
 from pydanube.pipelines.lake_parts import write_frame
 from pydanube.pipelines.lakes import BatchId
-from pydanube.pipelines.writing import write, write_topic
+from pydanube.pipelines.sinks.catalog import kind_of
+from pydanube.pipelines.sinks.kind import Written
+from pydanube.pipelines.sinks.topic import write_topic
 from pydanube.spark.source.offsets import read_offset
 
 if TYPE_CHECKING:
@@ -33,6 +35,13 @@ class BatchDone(Struct, frozen=True, kw_only=True):
     counts: Mapping[tuple[str, str], int]
     version: int | None = None
     counts_states: Literal["version", "snapshot"] = "version"
+
+
+def write(
+    sink: Sink, frame: "DataFrame", batch: BatchId, danube: Mapping[str, str], *, ordered: bool
+) -> Written:
+    """Write a batch as its kind of sink does."""
+    return kind_of(sink).write(sink, frame, batch, danube, ordered=ordered)
 
 
 class BatchWork:
@@ -126,9 +135,9 @@ class BatchWork:
     def _send(self, letters: "DataFrame", target: DeadLetter, producer: str, number: int) -> None:
         if target.topic is not None:
             options = {**self._definition.danube.options(), "topic": target.topic}
-            write_topic(letters, producer, number, options, {}, self._ordered)
+            write_topic(letters, producer, number, options, ordered=self._ordered)
         else:
-            lake = dead_lake_of(target)
+            lake = table_of_letters(target)
             assert lake is not None, "it was checked"
             name = f"{self._flow.name}/{DEAD}"
             who = BatchId(flow=name, query=producer.partition("/")[0], number=number)

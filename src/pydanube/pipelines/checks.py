@@ -6,8 +6,8 @@ from pydanube.pipelines.errors import FlowRefused
 from pydanube.pipelines.flow_files import FlowFiles, FlowRecord
 from pydanube.pipelines.graph import Flow
 from pydanube.pipelines.identity import FlowIdentity, changes
-from pydanube.pipelines.lake_opening import lake_of
 from pydanube.pipelines.lakes import LastBatch
+from pydanube.pipelines.sinks.catalog import kind_of
 
 NEW = "--new-checkpoint"
 FROM_SINK = "--from-sink"
@@ -71,7 +71,7 @@ def begin(
 
 def table_says(flow: Flow) -> LastBatch | None:
     """Return what the sink's table says about this flow."""
-    lake = lake_of(flow.sink)
+    lake = kind_of(flow.sink).table(flow.sink)
     return None if lake is None else lake.last_batch(flow.name)
 
 
@@ -114,7 +114,7 @@ def _begin_anew(
 
 def _ways_out(flow: Flow, *, stateful: bool) -> str:
     anew = f"`run {NEW}` starts as the sources say, and may repeat what {flow.sink.target} has"
-    if flow.sink.format not in ("delta", "iceberg", "sql") or stateful:
+    if not kind_of(flow.sink).is_table or stateful:
         return f"Bring the checkpoint back, or begin anew: {anew}"
     return (
         f"Bring the checkpoint back, or begin anew: `run {NEW} {FROM_SINK}` goes on where "

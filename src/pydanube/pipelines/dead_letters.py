@@ -1,4 +1,4 @@
-"""Dead letters read back: the rows they were, with their places."""
+"""Dead letters: the table they go to, and the rows they were, read back with their places."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from pydanube.errors import NotFound
 from pydanube.pipelines.definitions import DeadLetter, Source
 from pydanube.pipelines.judging import SET_BY_US
-from pydanube.pipelines.lake_opening import dead_lake_of
+from pydanube.pipelines.lakes import FileLake
+from pydanube.pipelines.sinks.delta import delta_at
+from pydanube.pipelines.sinks.iceberg import iceberg_named
 from pydanube.runtime.blocking import environment
 from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, read_options
 from pydanube.spark.source.batch_reader import resolve_range
@@ -16,11 +18,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+def table_of_letters(target: DeadLetter) -> FileLake | None:
+    """Return the table of dead letters; None where they go to a topic."""
+    if target.path is not None:
+        return delta_at(target.path, {})
+    return iceberg_named(target.catalog, target.table) if target.table is not None else None
+
+
 def letters_of(
     spark: "SparkSession", target: DeadLetter, danube: Mapping[str, str]
 ) -> "tuple[DataFrame, str]":
     """Return all dead letters that there are now, and words for how far that is."""
-    lake = dead_lake_of(target)
+    lake = table_of_letters(target)
     if lake is not None:
         rows = lake.rows()
         if rows is None:

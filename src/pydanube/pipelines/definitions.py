@@ -11,7 +11,6 @@ from msgspec import Meta, Struct, field
 Scalar = str | int | float | bool
 Otherwise = Literal["fail", "drop", "warn", "dead_letter"]
 SourceFormat = Literal["danube", "delta", "parquet"]
-SinkFormat = Literal["danube", "delta", "iceberg", "sql", "parquet", "console", "noop"]
 Count = Annotated[int, Meta(ge=0)]
 
 IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -169,7 +168,8 @@ class Sink(_Part, frozen=True, kw_only=True):
 
     name: Label
     from_: Identifier = field(name="from")
-    format: SinkFormat
+    format: str
+    """The name of a kind; `pipelines.sinks` has one file for each."""
     topic: str | None = None
     path: str | None = None
     table: str | None = None

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from pydanube.pipelines.definitions import PipelineDefinition, Scalar
 from pydanube.pipelines.errors import InvalidPipeline, Problem
-
-Path = tuple[str | int, ...]
+from pydanube.pipelines.places import Path, Places, key_of
+from pydanube.pipelines.sinks.catalog import kind_names
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _WHOLE_NUMBER = re.compile(r"[-+]?\d+", re.ASCII)
@@ -24,30 +24,6 @@ _DECIMAL = re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)?", re.ASCII)
 _PATH_PART = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
 _TEXT_BYTES_MAX = 2**20
 _DEPTH_MAX = 20
-
-
-class Places:
-    """Where the parts of a file stand."""
-
-    def __init__(self, file: str | None) -> None:
-        self.file = file
-        self.lines: dict[Path, int] = {}
-
-    def problem(self, path: Path, message: str) -> Problem:
-        """Return a mistake, at the line of its path or of the nearest part around it."""
-        line = None
-        for length in range(len(path), -1, -1):
-            if (line := self.lines.get(path[:length])) is not None:
-                break
-        return Problem(file=self.file, line=line, key=key_of(path), message=message)
-
-
-def key_of(path: Path) -> str:
-    """Write a path as people do: `steps[2].expect[0].check`."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text or "the file"
 
 
 def read_definition(
@@ -65,6 +41,7 @@ def read_definition(
     problems: list[Problem] = []
     filled = _filled(values, dict(parameters or {}), environment, places, problems)
     problems += _mistakes(PipelineDefinition, filled, (), places)
+    problems += _unknown_sinks(filled, places)
     if problems:
         raise InvalidPipeline(problems)
     try:
@@ -243,6 +220,17 @@ class _Filling:
 
     def _problem(self, path: Path, message: str) -> None:
         self._problems.append(self._places.problem(path, message))
+
+
+def _unknown_sinks(values: Mapping[str, Any], places: Places) -> Iterator[Problem]:
+    """Yield the formats of sinks that nobody has brought along."""
+    known = kind_names()
+    sinks = values.get("sinks")
+    for number, sink in enumerate(sinks if isinstance(sinks, list) else ()):
+        given = sink.get("format") if isinstance(sink, dict) else None
+        if isinstance(given, str) and given not in known:
+            words = f"{given!r} is none of {', '.join(known)}{_nearest(given, known)}"
+            yield places.problem(("sinks", number, "format"), words)
 
 
 def _mistakes(kind: Any, value: object, path: Path, places: Places) -> Iterator[Problem]:  # noqa: ANN401

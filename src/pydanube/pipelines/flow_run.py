@@ -31,17 +31,16 @@ from pydanube.pipelines.graph import REJECTED, Flow
 from pydanube.pipelines.identity import FlowIdentity, identity_of
 from pydanube.pipelines.remote_batches import RemoteBatches, RemoteFailure, notes_of
 from pydanube.pipelines.reports import FlowStatus, status_of
+from pydanube.pipelines.sinks.catalog import kind_of
 from pydanube.pipelines.spark_errors import is_hopeless, words_of
 from pydanube.pipelines.waiting import begun_before
-from pydanube.pipelines.writing import topic_options
 from pydanube.runtime.blocking import pause
 from pydanube.runtime.clock import Clock
 from pydanube.spark.amounts import read_duration_ms
 from pydanube.spark.brokers import brokers_of
 from pydanube.spark.connect import is_connected
-from pydanube.spark.options import read_options, write_options
-from pydanube.spark.progress import offsets_of, total_of
-from pydanube.spark.sink.frames import check_frame
+from pydanube.spark.options import read_options
+from pydanube.spark.progress_reports import offsets_of, total_of
 from pydanube.spark.source.cursors import move_for_holder
 from pydanube.spark.source.offsets import read_offset
 
@@ -90,20 +89,19 @@ def plan_flow(
             f"{flow.name}: step {early[-1].name} sends rows to the dead letters between two steps "
             "that keep state; part the flow through a topic there"
         )
-    once = flow.sink.format == "danube" and flow.sink.guarantee == "exactly_once"
-    if once and shape.chance is not None:
+    kind = kind_of(flow.sink)
+    if kind.needs_same_rows(flow.sink) and shape.chance is not None:
         raise InvalidRequest(
             f"{flow.name}: {shape.chance} gives another answer when a batch is repeated, and "
             f"{flow.sink.target} stores each row once; take the value from the data, or give the "
             "sink guarantee: at_least_once"
         )
-    if flow.sink.format == "danube":
-        fields = shape.frames[flow.sink.from_].schema.fields
-        options = write_options(topic_options(flow.sink, frames.danube_options), streaming=False)
-        try:
-            check_frame([(each.name, each.dataType.simpleString()) for each in fields], options)
-        except InvalidRequest as error:
-            raise InvalidRequest(f"{flow.name}, sink {flow.sink.name}: {error}") from None
+    fields = shape.frames[flow.sink.from_].schema.fields
+    columns = [(each.name, each.dataType.simpleString()) for each in fields]
+    try:
+        kind.check_columns(flow.sink, columns, frames.danube_options)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{flow.name}, sink {flow.sink.name}: {error}") from None
     return FlowPlanning(
         shape=shape,
         cut=cut,

@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
-from pydanube.model.names import check_topic_name
 from pydanube.pipelines.definitions import (
     PipelineDefinition,
-    Scalar,
     Sink,
     Source,
     Step,
     Trigger,
     Watermark,
 )
-from pydanube.pipelines.documents import Path, Places
 from pydanube.pipelines.errors import InvalidPipeline, Problem
+from pydanube.pipelines.places import Path, Places
+from pydanube.pipelines.sinks.catalog import kind_names, kind_of
+from pydanube.pipelines.sinks.problems import iceberg_problems, topic_problem
 from pydanube.spark.amounts import read_duration_ms, read_size
-from pydanube.tables.partitioning import read_partitioning
 
 REJECTED = ".rejected"
 """What the name of a flow ends in that carries rejected rows alone."""
@@ -42,9 +41,6 @@ _UNITS_MS = {
 }
 _INTERVAL = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*((?:{'|'.join(_UNITS_MS)})s?)\s*", re.IGNORECASE)
 _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-_TABLE = re.compile(r"\w+(\.\w+)+")
-_DATABASE_TABLE = re.compile(r"(?:\w+\.)?\w+")
-_CATALOG_TYPES = ("rest", "sql", "glue", "hive", "dynamodb", "none")
 
 
 class Flow(Struct, frozen=True, kw_only=True):
@@ -205,7 +201,7 @@ def _source_problems(source: Source) -> Iterator[tuple[Path, str]]:
         if len(source.selection) != 1:
             yield (), "give one of topic, topics, topics_pattern, such as topic: /default/orders"
         for topic in filter(None, (source.topic, *source.topics)):
-            if message := _topic_problem(topic):
+            if message := topic_problem(topic):
                 yield ("topic" if source.topic else "topics",), message
         if source.path is not None:
             yield ("path",), "is for tables; a danube source has a topic"
@@ -269,92 +265,26 @@ def _step_problems(
 def _sink_problems(sink: Sink, known: list[str]) -> Iterator[tuple[Path, str]]:
     if sink.from_ not in known:
         yield ("from",), f"there is no {sink.from_}; there are {', '.join(known)}"
-    if sink.format == "danube":
-        if sink.path is not None:
-            yield ("path",), "is for tables; a danube sink has a topic"
-        if sink.topic is not None and (message := _topic_problem(sink.topic)):
-            yield ("topic",), message
-        if sink.mode != "append":
-            yield ("mode",), "a topic is only appended to; use mode: append"
-        if sink.encode in ("avro", "protobuf") and sink.schema_subject is None:
-            yield (), f"encode: {sink.encode} needs schema_subject: the subject of its schema"
-    elif sink.topic is not None or sink.encode != "none" or sink.schema_subject is not None:
-        yield (), f"topic, encode and schema_subject are for danube sinks, not for {sink.format}"
-    if sink.format in ("delta", "parquet") and sink.path is None:
-        yield (), f"a {sink.format} sink needs path, such as file:///lake/orders"
-    if sink.format == "iceberg":
-        yield from _iceberg_problems(sink.table, sink.catalog, "a sink")
-        yield from _partitioning_problems(sink)
-    elif sink.format == "sql":
-        yield from _database_problems(sink)
-    elif sink.table is not None or sink.catalog or sink.url is not None:
-        yield (), f"table, catalog and url are for iceberg and sql sinks, not for {sink.format}"
-    if sink.path is not None and sink.format in ("iceberg", "sql", "console", "noop"):
-        yield ("path",), f"is for delta and parquet, not for {sink.format}"
-    if sink.format == "parquet" and sink.mode != "append":
-        yield ("mode",), "parquet files are only appended to; use format: delta or iceberg"
-    if (sink.mode == "upsert") != bool(sink.key):
-        yield (), "mode: upsert and key go together: key: [column, …] says which row is replaced"
-    if sink.partition_by and sink.format not in ("delta", "iceberg", "parquet"):
-        yield ("partition_by",), f"is for delta, iceberg and parquet, not for {sink.format}"
-
-
-def _iceberg_problems(
-    table: str | None, catalog: Mapping[str, Scalar], what: str
-) -> Iterator[tuple[Path, str]]:
-    if table is None or not _TABLE.fullmatch(table):
-        yield ("table",), f"{what} of Iceberg is a table by name, such as table: shop.orders"
-    kind = catalog.get("type")
-    if kind not in _CATALOG_TYPES:
-        yield (
-            ("catalog",),
-            f"type is one of {', '.join(_CATALOG_TYPES)}; write catalog: {{type: sql, uri: …, "
-            "warehouse: …}",
-        )
-    if kind == "none" and not catalog.get("warehouse"):
-        yield ("catalog",), "of type none needs warehouse: the directory or bucket of its tables"
-    if kind == "none" and table is not None and table.count(".") > 1:
-        yield ("table",), "of a catalog of type none is namespace.name, such as table: shop.orders"
-
-
-def _database_problems(sink: Sink) -> Iterator[tuple[Path, str]]:
-    if sink.table is None or not _DATABASE_TABLE.fullmatch(sink.table):
-        yield ("table",), "a sink of a database is a table by name, such as table: orders"
-    if sink.url is None:
-        yield (), "an sql sink needs url, such as url: ${env:DATABASE_URL}"
-    if sink.catalog:
-        yield ("catalog",), "is for iceberg sinks, not for sql"
-
-
-def _partitioning_problems(sink: Sink) -> Iterator[tuple[Path, str]]:
-    try:
-        fields = read_partitioning(",".join(sink.partition_by))
-    except InvalidRequest as error:
-        yield ("partition_by",), str(error)
+    if sink.format not in kind_names():
+        yield ("format",), f"{sink.format!r} is none of {', '.join(kind_names())}"
         return
-    derived = [each.name for each in fields if each.transform != "identity"]
-    if derived and sink.mode == "upsert":
-        yield (
-            ("partition_by",),
-            "rows of a table by day or hour cannot be replaced by key; partition by columns, or "
-            "use mode: append",
-        )
+    yield from kind_of(sink).problems(sink)
 
 
 def _target_problems(definition: PipelineDefinition, places: Places) -> Iterator[Problem]:
     """Refuse flows that would take each other's place."""
-    paths: dict[str, str] = {}
+    paths: dict[str, Sink] = {}
     for number, sink in enumerate(definition.sinks):
         if sink.path is None:
             continue
         path = sink.path.removeprefix("file://").rstrip("/")
-        if path in paths and "parquet" in (sink.format, paths[path]):
+        if path in paths and not all(_shares_path(each) for each in (sink, paths[path])):
             yield places.problem(
                 ("sinks", number, "path"),
                 f"two flows into one parquet table {sink.path} lose each other's rows; unite them "
                 "in one flow with UNION ALL, or use format: delta or iceberg",
             )
-        paths.setdefault(path, sink.format)
+        paths.setdefault(path, sink)
     dead = definition.dead_letter
     if dead is not None:
         if sum(each is not None for each in (dead.topic, dead.path, dead.table)) != 1:
@@ -364,14 +294,22 @@ def _target_problems(definition: PipelineDefinition, places: Places) -> Iterator
                 "Iceberg one",
             )
         if dead.table is not None:
-            for key, words in _iceberg_problems(dead.table, dead.catalog, "a dead letter"):
+            for key, words in iceberg_problems(dead.table, dead.catalog, "a dead letter"):
                 yield places.problem(("dead_letter", *key), words)
             if any(dead.table == sink.table for sink in definition.sinks):
                 yield places.problem(("dead_letter", "table"), "is a sink's table; use another")
-        if dead.topic is not None and (message := _topic_problem(dead.topic)):
+        if dead.topic is not None and (message := topic_problem(dead.topic)):
             yield places.problem(("dead_letter", "topic"), message)
         if dead.path is not None and dead.path.removeprefix("file://").rstrip("/") in paths:
             yield places.problem(("dead_letter", "path"), "is a sink's table; use another path")
+
+
+def _shares_path(sink: Sink) -> bool:
+    return sink.format not in kind_names() or kind_of(sink).shares_path
+
+
+def _needs_same_rows(sink: Sink) -> bool:
+    return sink.format in kind_names() and kind_of(sink).needs_same_rows(sink)
 
 
 def _flow_problems(definition: PipelineDefinition, places: Places) -> Iterator[Problem]:
@@ -383,7 +321,7 @@ def _flow_problems(definition: PipelineDefinition, places: Places) -> Iterator[P
             yield places.problem(
                 ("sinks", number, "from"), "follows no topic: one of its sources must be a stream"
             )
-        once = sink.format == "danube" and sink.guarantee == "exactly_once"
+        once = _needs_same_rows(sink)
         for index, step in enumerate(definition.steps):
             if step.name not in needed:
                 continue
@@ -420,11 +358,7 @@ def _state_problems(
             ("time",),
             "event needs a watermark; add watermark: {column: …, delay: 10 minutes} to the source",
         )
-    if (
-        step.state.time == "processing"
-        and sink.format == "danube"
-        and sink.guarantee == "exactly_once"
-    ):
+    if step.state.time == "processing" and _needs_same_rows(sink):
         yield (
             ("time",),
             f"processing goes by the clock, so a repeated batch would give sink {sink.name} other "
@@ -460,14 +394,6 @@ def _trigger_problems(trigger: Trigger) -> Iterator[str]:
 def _duration_problem(text: str) -> str | None:
     try:
         read_duration_ms(text)
-    except InvalidRequest as error:
-        return str(error)
-    return None
-
-
-def _topic_problem(topic: str) -> str | None:
-    try:
-        check_topic_name(topic)
     except InvalidRequest as error:
         return str(error)
     return None

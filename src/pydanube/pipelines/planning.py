@@ -11,6 +11,8 @@ from pydanube.pipelines.flow_run import FlowPlanning, plan_flow
 from pydanube.pipelines.frames import FlowFrames, PythonStep
 from pydanube.pipelines.graph import Flow, flows_of
 from pydanube.pipelines.reports import FlowPlan, PipelinePlan, SourceWaiting
+from pydanube.pipelines.sinks.catalog import kind_of
+from pydanube.pipelines.sinks.kind import Promise
 from pydanube.pipelines.waiting import begun_before, reached_by, waiting_for
 from pydanube.runtime.clock import Clock, SystemClock
 
@@ -56,7 +58,7 @@ def _plan(
         refusals += [each for each in found if each is not None]
     except DanubeError as error:
         refusals.append(str(error))
-    guarantee, reason = promise(flow)
+    promised = promise(flow)
     return FlowPlan(
         flow=flow.sink.name,
         target=flow.sink.target,
@@ -65,40 +67,22 @@ def _plan(
             for name, source in flow.sources.items()
         ),
         stateful=bool(planning and planning.shape.stateful),
-        guarantee=guarantee,
-        reason=reason,
+        guarantee=promised.words,
+        reason=promised.reason,
         checkpoint=_checkpoint(files),
         waiting=waiting,
         refusals=tuple(refusals),
     )
 
 
-def promise(flow: Flow) -> tuple[str, str]:
+def promise(flow: Flow) -> Promise:
     """Return what a flow guarantees, and why."""
-    sink = flow.sink
     unversioned = [
         name
         for name, source in flow.sources.items()
         if source.mode == "static" and source.format != "delta"
     ]
-    match sink.format:
-        case "danube" if sink.guarantee == "at_least_once":
-            return "at least once", "the sink asks for no more"
-        case "danube" if unversioned:
-            return (
-                "at least once",
-                f"{', '.join(unversioned)} has no versions: a repeated batch may look up others",
-            )
-        case "danube":
-            return "exactly once", "rows are numbered by query, batch and task; a repeat is known"
-        case "delta" | "iceberg":
-            return "exactly once", "rows and the batch's number are one commit of the table"
-        case "sql":
-            return "exactly once", "rows and the batch's number are one transaction"
-        case "parquet":
-            return "exactly once", "a batch has a directory of its own, which a repeat writes anew"
-        case "console" | "noop":
-            return "at least once", "nothing is kept that would know a repeat"
+    return kind_of(flow.sink).promise(flow.sink, unversioned)
 
 
 def _checkpoint(files: FlowFiles) -> str:

@@ -20,12 +20,12 @@ from pydanube.pipelines.errors import FlowRefused
 from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.frames import FlowFrames, look_up, version_of
 from pydanube.pipelines.graph import Flow
-from pydanube.pipelines.lake_opening import beside, lake_of
 from pydanube.pipelines.lake_parts import copy_table, write_frame, write_keyed
 from pydanube.pipelines.lakes import BatchId, FileLake, Lake
 from pydanube.pipelines.runner import chosen_flows
+from pydanube.pipelines.sinks.catalog import kind_of
+from pydanube.pipelines.sinks.delta import delta_at
 from pydanube.pipelines.waiting import begins_and_frontiers
-from pydanube.pipelines.writing import write_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +100,8 @@ class _Replay:
         self._spark = spark
         self._frames = FlowFrames(flow, definition.danube, definition.parameters)
         self._files = FlowFiles(definition.checkpoints, flow.pipeline, flow.sink.name)
-        self._live = lake_of(flow.sink)
+        self._kind = kind_of(flow.sink)
+        self._live = self._kind.table(flow.sink)
 
     def range(self, into: str, start: str, end: str) -> Replayed:
         """Replay between two boundaries."""
@@ -139,7 +140,7 @@ class _Replay:
             frame = self._applied(bounds)
             self._check_swappable()
             job = f"{_REPLAY}/{self._flow.name}/{json.dumps(bounds, sort_keys=True)}"
-            new = beside(self._flow.sink, into)
+            new = self._beside(into)
             assert isinstance(new, FileLake), "it is of the live one's kind"
             begun = new.last_batch(job) is not None
             if not begun and new.parts():
@@ -192,12 +193,10 @@ class _Replay:
 
     def _write(self, frame: "DataFrame", job: str, into: str) -> int:
         sink = self._flow.sink
-        if sink.format == "danube" and into.startswith("/") and into.count("/") == 2:
-            options = {**self._definition.danube.options(), "topic": into, "encode": sink.encode}
-            if sink.schema_subject is not None:
-                options["schemaSubject"] = sink.schema_subject
-            return write_topic(frame, job, 0, options, sink.options, ordered=False).rows
-        lake: Lake = beside(sink, into)
+        sent = self._kind.replay(sink, frame, job, into, self._definition.danube.options())
+        if sent is not None:
+            return sent
+        lake: Lake = self._beside(into)
         if lake.last_batch(job) is not None:
             raise AlreadyExists(f"{into} holds this replay already")
         who = BatchId(flow=job, query=_REPLAY, number=0)
@@ -208,6 +207,9 @@ class _Replay:
         return write_frame(
             frame, lake, who, partition_by=sink.partition_by, small_bytes=_SMALL_BYTES
         ).rows
+
+    def _beside(self, into: str) -> Lake:
+        return self._kind.beside(self._flow.sink, into) or delta_at(into, {})
 
     def _applied(self, boundaries: Mapping[str, Mapping[str, str]]) -> "DataFrame":
         """Return the flow's steps over ranges of its topics."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from pydanube.pipelines.graph import Flow
-from pydanube.spark.progress import lag_of, total_of
+from pydanube.spark.progress_reports import lag_of, total_of
 
 State = Literal["STARTING", "RUNNING", "RESTARTING", "STOPPED", "DONE", "FAILED"]
 

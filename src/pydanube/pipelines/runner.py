@@ -18,8 +18,8 @@ from pydanube.runtime.blocking import environment, pause
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.process import StopFlag
 from pydanube.spark.brokers import Brokers
-from pydanube.spark.connect import is_connect_url
 from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, Access, write_options
+from pydanube.spark.session_settings import is_connect_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,11 +13,16 @@ import yaml
 from msgspec import Struct
 
 from pydanube.pipelines.definitions import PipelineDefinition, Sink, Source, Step
-from pydanube.pipelines.documents import Places
 from pydanube.pipelines.errors import InvalidPipeline, Problem
 from pydanube.pipelines.graph import QUOTED, flows_of, inputs_of, lengthened
-from pydanube.spark.connect import is_connect_url
-from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS, promised_rows
+from pydanube.pipelines.places import Places
+from pydanube.pipelines.sinks.catalog import kind_of
+from pydanube.spark.session_settings import (
+    SESSION_SETTINGS,
+    SETTINGS,
+    is_connect_url,
+    promised_rows,
+)
 from pydanube.spark.source.rows import COLUMNS
 
 SPEC = "spark-pipeline.yml"
@@ -183,22 +188,11 @@ def _step(step: Step, inputs: tuple[str, ...], streams: set[str]) -> str:
 
 
 def _sink(sink: Sink, definition: PipelineDefinition) -> str:
-    if sink.format == "danube":
-        options = {
-            **definition.danube.options(),
-            "encode": sink.encode,
-            "guarantee": sink.guarantee,
-            "order": "sorted",
-            **({"topic": sink.topic} if sink.topic else {}),
-            **({"schemaSubject": sink.schema_subject} if sink.schema_subject else {}),
-            **{key: _text(value) for key, value in sink.options.items()},
-        }
-    else:
-        # Not where the pipeline's own runs write: Spark hides files that its log does not name.
-        options = {"path": f"{(sink.path or '').rstrip('/')}-sdp"}
+    options = kind_of(sink).declared(sink, definition.danube.options())
+    assert options is not None, "it was checked"
     name = sink.name.replace("-", "_")
     return (
-        f"dp.create_sink({name!r}, {sink.format!r}, {options!r})\n\n\n"
+        f"dp.create_sink({name!r}, {sink.format!r}, {dict(options)!r})\n\n\n"
         f"@dp.append_flow(target={name!r}, name={f'into_{name}'!r})\n"
         f"def into_{name}():\n    return spark.readStream.table({sink.from_!r})\n"
     )
@@ -295,7 +289,7 @@ def _step_problems(
 
 
 def _sink_problems(sink: Sink) -> Iterator[tuple[str, str]]:
-    if sink.format not in ("danube", "parquet"):
+    if kind_of(sink).declared(sink, {}) is None:
         yield (
             "format",
             f"{sink.format} needs a sink that commits from Python, which it has not; write to a "

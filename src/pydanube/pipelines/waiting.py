@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pydanube.pipelines.flow_files import FlowFiles
 from pydanube.pipelines.frames import FlowFrames
 from pydanube.pipelines.reports import SourceWaiting
+from pydanube.pipelines.sinks.catalog import kind_of
 from pydanube.runtime.blocking import environment
 from pydanube.spark.brokers import brokers_of
 from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE, ReadOptions, read_options
@@ -61,7 +62,7 @@ def begun_before(frames: FlowFrames, files: FlowFiles, now_ms: int) -> str | Non
     """
     flow = frames.flow
     known = files.query_id() is not None or files.record() is not None
-    if known or flow.sink.format != "danube" or flow.sink.guarantee != "exactly_once":
+    if known or not kind_of(flow.sink).needs_same_rows(flow.sink):
         return None
     for each in waiting_for(frames, {}, {}, now_ms):
         if flow.sources[each.source].start == "committed":

@@ -18,6 +18,10 @@ TAGS_MAX = 32
 TAG_CHARACTERS_MAX = 128
 DESCRIPTION_CHARACTERS_MAX = 4_096
 CREATOR_CHARACTERS_MAX = 256
+_LEAVING = (
+    "bind each topic to another subject (`topics configure-schema TOPIC --subject OTHER`) or "
+    "delete it (`topics delete TOPIC`)"
+)
 _SHOWN_MAX = 5
 
 
@@ -125,26 +129,29 @@ def remove_version(
     if not force:
         named = sorted(topic for topic, use in uses.items() if version in use.versions)
         if named:
-            raise _in_use(
-                f"version {version} of {record.subject}", "is named by producers of", named
-            )
+            raise _in_use(record, version, "is named by producers of", named, _LEAVING)
         if uses and version == latest.version:
-            what = f"version {version} of {record.subject}"
-            raise _in_use(what, "is what new producers get on", sorted(uses))
+            ways = f"register a newer version, {_LEAVING}"
+            raise _in_use(record, version, "is what new producers get on", sorted(uses), ways)
     return msgspec.structs.replace(record, versions=kept)
 
 
 def check_removable(record: SubjectRecord, uses: Mapping[str, TopicUse], *, force: bool) -> None:
     """Refuse to delete a subject that topics are bound to."""
     if uses and not force:
-        raise _in_use(f"subject {record.subject}", "is bound to", sorted(uses))
+        raise _in_use(record, None, "is bound to", sorted(uses), _LEAVING)
 
 
-def _in_use(what: str, why: str, topics: list[str]) -> SchemaInUse:
+def _in_use(
+    record: SubjectRecord, version: int | None, why: str, topics: list[str], ways: str
+) -> SchemaInUse:
+    what = "subject" if version is None else f"version {version} of"
+    which = "" if version is None else f" --version {version}"
+    relation = "topic" if len(topics) == 1 else "topics"
     shown = ", ".join(topics[:_SHOWN_MAX])
     more = f" and {len(topics) - _SHOWN_MAX} more" if len(topics) > _SHOWN_MAX else ""
-    relation = "topic" if len(topics) == 1 else "topics"
     return SchemaInUse(
-        f"{what} {why} {relation} {shown}{more}; bind these to another subject or delete them "
-        "first, or force it and let their messages be unreadable"
+        f"{what} {record.subject} {why} {relation} {shown}{more}. Keep it, or {ways} first. If "
+        "messages of these topics may become unreadable: "
+        f"`danube schemas delete {record.subject}{which} --confirm --force`"
     )

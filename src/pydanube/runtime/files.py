@@ -1,13 +1,41 @@
 """Files, as the rest of PyDanube may know them: the interface, and what can be built upon it."""
 
-from collections.abc import Sequence
-from typing import Protocol
+import contextlib
+import errno
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
+"""How a system says that descriptors, memory or space have run out."""
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""How it says so of a write."""
+
+
+class NoRoom(OSError):
+    """The system had no room for it now: no descriptor, no memory, no space. It may have later.
+
+    Raised by calls that changed nothing then, and by `append` and `append_and_sync` of a file when
+    a write came to no space: then some of the parts may lie behind what was appended before, and
+    nothing else has happened. A sync that fails is never called so, whatever its reason.
+    """
+
+
+@contextlib.contextmanager
+def naming_no_room(numbers: frozenset[int] = NO_ROOM) -> Iterator[None]:
+    """Raise NoRoom where an error of the system says that; around what changes nothing then."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in numbers or isinstance(error, NoRoom):
+            raise
+        raise NoRoom(error.errno, error.strerror, error.filename) from error
 
 
 class AppendFile(Protocol):
     """A file that only grows. One caller at a time; calls are carried out in order.
 
-    After a call failed, what the file holds is unknown: close it and let recovery decide.
+    After a call failed, what the file holds is unknown: close it and let recovery decide. But after
+    NoRoom it is known up to where it was, so that it may be cut there and opened again.
     """
 
     async def append(self, parts: Sequence[bytes | memoryview]) -> None:
@@ -48,7 +76,7 @@ class Files(Protocol):
     """A file system. No call blocks the event loop; paths are absolute or relative strings.
 
     Creating, renaming and removing a file is durable only after `sync_directory` on its directory.
-    Errors are OSError.
+    Errors are OSError. What cannot be opened, created or renamed for want of room raises NoRoom.
     """
 
     async def list_names(self, directory: str) -> list[str]:
@@ -111,6 +139,10 @@ async def write_atomically(files: Files, directory: str, name: str, data: bytes)
     file = await files.create(temporary)
     try:
         await file.append_and_sync([data])
+    except NoRoom:
+        await file.close()
+        await files.remove(temporary)  # It would take the little room that there is.
+        raise
     finally:
         await file.close()
     await files.rename(temporary, f"{directory}/{name}")

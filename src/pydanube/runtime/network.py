@@ -1,7 +1,10 @@
 """Byte streams between processes, as the rest of PyDanube may know them."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+LISTEN_BACKLOG: Final = 32
+"""How many connections may wait to be accepted."""
 
 
 class Connection(Protocol):

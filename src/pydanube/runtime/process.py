@@ -1,8 +1,12 @@
 """The process itself: its event loop, and the signals that ask it to stop."""
 
 import asyncio
+import math
+import os
 import signal
-from collections.abc import Coroutine
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -22,6 +26,53 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:  # There is none for Windows.
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+@contextmanager
+def unwound_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end what runs within as Ctrl-C does, so that it ends its child processes too.
+
+    It is raised as SystemExit, in the main thread, which alone may enter here. The second one ends
+    the process at once.
+    """
+
+    def receive(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise SystemExit(128 + number)  # As shells count it.
+
+    before = signal.signal(signal.SIGTERM, receive)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def end_at_once(code: int) -> None:
+    """End this process without waiting for its threads, of which one may hang in a disk for ever.
+
+    The kernel itself waits for a thread whose device does not answer; nobody can end such a one.
+    """
+    _flush_outputs()
+    os._exit(code)
+
+
+def begin_anew() -> None:
+    """Run this program from its beginning in this process: same number, arguments, environment.
+
+    Descriptors are closed and threads ended by that, so nothing of before can go on. Returns only
+    if it cannot be done.
+    """
+    _flush_outputs()
+    try:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    except OSError:
+        return
+
+
+def _flush_outputs() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
 
 
 class StopSignals:
@@ -55,11 +106,28 @@ class StopSignals:
         assert self._received is not None
         return self._received.name
 
-    async def unless_asked(self, work: Coroutine[Any, Any, _Result]) -> _Result | None:
-        """Return what comes of some work; None if it was given up because of a signal."""
+    async def unless_asked(
+        self,
+        work: Coroutine[Any, Any, _Result],
+        *,
+        seconds_max: float = math.inf,
+        overdue: Callable[[], None] = lambda: None,
+    ) -> _Result | None:
+        """Return what comes of some work; None if it was given up because of a signal.
+
+        `overdue` is called if giving up takes longer than so many seconds.
+        """
         task = asyncio.ensure_future(work)
         asked = asyncio.ensure_future(self._arrived.wait())
-        asked.add_done_callback(lambda _: task.cancel())
+        timers: list[asyncio.TimerHandle] = []
+
+        def give_up(_: object) -> None:
+            if not task.cancel():
+                return
+            if seconds_max < math.inf:
+                timers.append(asyncio.get_running_loop().call_later(seconds_max, overdue))
+
+        asked.add_done_callback(give_up)
         try:
             return await task
         except asyncio.CancelledError:
@@ -68,6 +136,8 @@ class StopSignals:
             return None
         finally:
             asked.cancel()
+            for timer in timers:
+                timer.cancel()
 
 
 class StopFlag:

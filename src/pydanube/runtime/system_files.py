@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing_extensions import override
 
 from pydanube.runtime.direct_writing import BYTES_MIN, padding_before, runs_of
-from pydanube.runtime.files import AppendFile, FileLock, Files
-from pydanube.runtime.threads import WorkerThreads
+from pydanube.runtime.files import NO_SPACE, AppendFile, FileLock, Files, naming_no_room
+from pydanube.runtime.threads import NO_THREAD, WorkerThreads
 
 _IOVECS_MAX = os.sysconf("SC_IOV_MAX")
 _READ_THREADS = 4
@@ -67,7 +67,7 @@ class SystemFiles(Files):
 
     @override
     async def rename(self, source: str, target: str) -> None:
-        await self._threads.run(lambda: os.rename(source, target))
+        await self._threads.run(lambda: _rename(source, target))
 
     @override
     async def remove(self, path: str) -> None:
@@ -92,8 +92,15 @@ class SystemFiles(Files):
 
     async def _open(self, path: str, flags: int) -> AppendFile:
         flags |= os.O_WRONLY | os.O_APPEND
-        descriptor = await self._threads.run(lambda: os.open(path, flags, 0o644), os.close)
-        return SystemAppendFile(descriptor, path)
+        thread = WorkerThreads(f"append {os.path.basename(path)}", 1)
+        with naming_no_room(NO_THREAD):
+            thread.start()  # First, so that nothing is created where there is none.
+        try:
+            descriptor = await self._threads.run(lambda: _open(path, flags), os.close)
+        except BaseException:
+            thread.stop()
+            raise
+        return SystemAppendFile(descriptor, path, thread)
 
 
 class SystemAppendFile(AppendFile):
@@ -104,10 +111,10 @@ class SystemAppendFile(AppendFile):
     succeed without having written anything.
     """
 
-    def __init__(self, descriptor: int, path: str) -> None:
+    def __init__(self, descriptor: int, path: str, thread: WorkerThreads) -> None:
         self._descriptor = descriptor
         self._path = path
-        self._thread = WorkerThreads(f"append {os.path.basename(path)}", 1)
+        self._thread = thread
         self._failure: OSError | None = None
         self._closed = False
         self._is_direct = _DIRECT != 0
@@ -150,6 +157,10 @@ class SystemAppendFile(AppendFile):
         await closed
 
     def _write(self, parts: Sequence[bytes | memoryview]) -> None:
+        with naming_no_room(NO_SPACE):
+            self._write_as_it_goes(parts)
+
+    def _write_as_it_goes(self, parts: Sequence[bytes | memoryview]) -> None:
         if not self._is_direct or max(map(len, parts), default=0) < BYTES_MIN:
             _write_all(self._descriptor, parts)
             return
@@ -188,9 +199,21 @@ class SystemFileLock(FileLock):
         _close_if_open(descriptor)
 
 
+def _open(path: str, flags: int) -> int:
+    """Open a file for a while or for long; all descriptors of this module come from here."""
+    with naming_no_room():
+        return os.open(path, flags, 0o644)
+
+
+def _rename(source: str, target: str) -> None:
+    with naming_no_room():
+        os.rename(source, target)
+
+
 def _list_names(directory: str) -> list[str]:
     try:
-        return sorted(os.listdir(directory))
+        with naming_no_room():
+            return sorted(os.listdir(directory))
     except FileNotFoundError:
         return []
 
@@ -204,7 +227,7 @@ def _exists(path: str) -> bool:
 
 
 def _read(path: str, position: int, length: int) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = _open(path, os.O_RDONLY)
     try:
         # Memory is taken for what the file holds, not for what the caller hoped for.
         length = min(length, os.fstat(descriptor).st_size - position)
@@ -229,7 +252,8 @@ def _make_directory(path: str) -> None:
         _sync_directory(_parent(path))
     for directory in reversed(missing):
         try:
-            os.mkdir(directory)
+            with naming_no_room():
+                os.mkdir(directory)
         except FileExistsError:
             if not os.path.isdir(directory):
                 raise
@@ -241,7 +265,7 @@ def _parent(path: str) -> str:
 
 
 def _truncate(path: str, length: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY)
+    descriptor = _open(path, os.O_WRONLY)
     try:
         if length > os.fstat(descriptor).st_size:
             raise OSError(errno.EINVAL, f"cannot cut to {length} bytes, it is shorter", path)
@@ -252,7 +276,7 @@ def _truncate(path: str, length: int) -> None:
 
 
 def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = _open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
@@ -261,7 +285,7 @@ def _sync_directory(path: str) -> None:
 
 def _forget_cached(path: str, position: int, length: int) -> None:
     advise = getattr(os, "posix_fadvise", None)
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = _open(path, os.O_RDONLY)
     try:
         if advise is not None:
             advise(descriptor, position, length, os.POSIX_FADV_DONTNEED)
@@ -275,7 +299,7 @@ def _free_bytes(directory: str) -> int:
 
 
 def _lock(path: str) -> int | None:
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    descriptor = _open(path, os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from typing_extensions import override
 
-from pydanube.runtime.network import Connection, Listener, Network
+from pydanube.runtime.network import LISTEN_BACKLOG, Connection, Listener, Network
 from pydanube.runtime.tasks import TaskScope
 
 _BUFFER_BYTES = 256 * 1024
@@ -42,7 +42,9 @@ class SystemNetwork(Network):
         if port == 0:
             # A name may have several addresses; each would get another port of its own.
             host = await _first_address(host)
-        server = await asyncio.start_server(accepted, host, port, limit=_BUFFER_BYTES)
+        server = await asyncio.start_server(
+            accepted, host, port, limit=_BUFFER_BYTES, backlog=LISTEN_BACKLOG
+        )
         self._servers = [other for other in self._servers if other.is_serving()]
         self._servers.append(server)
         return SystemListener(server)

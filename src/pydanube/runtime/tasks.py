@@ -30,6 +30,25 @@ async def carry_through(work: Awaitable[_Result]) -> _Result:
     return await wait_out(asyncio.ensure_future(work))
 
 
+async def done_before(work: Coroutine[Any, Any, None], hopeless: Coroutine[Any, Any, None]) -> bool:
+    """Do some work; False, and it is left as it is, if `hopeless` returns before it has ended.
+
+    For work that may hang in something nobody can end but with the process.
+    """
+    task, watch = asyncio.ensure_future(work), asyncio.ensure_future(hopeless)
+    try:
+        await asyncio.wait([task, watch], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        return task.done()
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    finally:
+        watch.cancel()
+
+
 class TaskScope:
     """Owns tasks. Closing it cancels and awaits them all.
 

@@ -1,6 +1,7 @@
 """Hops to threads: blocking work leaves the event loop here and its outcome comes back."""
 
 import asyncio
+import errno
 import threading
 import weakref
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from typing import Any, Generic, TypeVar
 from pydanube.runtime.tasks import wait_out
 
 _Result = TypeVar("_Result")
+
+NO_THREAD = frozenset({errno.EAGAIN})
+"""How `WorkerThreads.start` says that there is no memory, or no number, for another thread."""
 
 
 class WorkerThreads:
@@ -37,9 +41,8 @@ class WorkerThreads:
         if getattr(loop, "threadless", False):
             loop.call_soon(job.carry_out)
             return job.outcome
+        self.start()
         self._jobs.put(job)
-        if not self._started:
-            self._start()
         return job.outcome
 
     async def run(
@@ -61,12 +64,21 @@ class WorkerThreads:
         """End the threads once the jobs submitted so far are done; take no more."""
         self._stopping()
 
-    def _start(self) -> None:
-        self._started = True
+    def start(self) -> None:
+        """Start the threads, if none runs; as many as can be had, and OSError if none can."""
+        if self._started:
+            return
         for number in range(self._count):
-            threading.Thread(
+            thread = threading.Thread(
                 target=_work_through, args=(self._jobs,), name=f"{self._name}-{number}", daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                if number == 0:
+                    raise OSError(errno.EAGAIN, f"no thread for {self._name}: {error}") from error
+                return
+            self._started = True
 
 
 class _Job(Generic[_Result]):

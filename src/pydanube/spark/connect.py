@@ -9,13 +9,7 @@ from pydanube.runtime.blocking import can_connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEME = "sc://"
 ANSWER_SECONDS_MAX = 10.0
-
-
-def is_connect_url(master: str) -> bool:
-    """Tell whether a master is a Spark Connect server."""
-    return master.startswith(SCHEME)
 
 
 def is_connected(session: "SparkSession | DataFrame") -> bool:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PYTHON_PROCESSES = "pyspark.daemon"
+_JAVA = "org.apache.spark.deploy.SparkSubmit"
 _PATIENCE_SECONDS = 5.0
 
 
@@ -22,6 +23,11 @@ def stop_session(spark: "SparkSession") -> None:
     if not is_connected(spark) and not _is_busy(spark):
         end_descendants(_PYTHON_PROCESSES, _PATIENCE_SECONDS)
     spark.stop()
+
+
+def cut_off_session() -> None:
+    """End local Spark without a word to it: a call to it was cut off, and it takes no other."""
+    end_descendants(_JAVA, _PATIENCE_SECONDS)
 
 
 def _is_busy(spark: "SparkSession") -> bool:

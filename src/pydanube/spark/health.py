@@ -12,7 +12,7 @@ from msgspec import Struct
 from pydanube.errors import DanubeError
 from pydanube.spark.home import is_home_of_package, linked_home
 from pydanube.spark.java import choose_java, java_version
-from pydanube.spark.sessions import SETTINGS
+from pydanube.spark.session_settings import SETTINGS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydanube.errors import InvalidRequest
-from pydanube.spark.connect import is_connect_url
-from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS, environment_for, home_for
+from pydanube.spark.session_settings import SESSION_SETTINGS, SETTINGS, is_connect_url
+from pydanube.spark.sessions import environment_for, home_for
 
 DEFAULT_MASTER = "local[*,4]"
 CONNECT_PORT = 15002

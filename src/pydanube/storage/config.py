@@ -198,6 +198,14 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         int,
         Meta(ge=MIB, description="Publishes are refused while this much waits for the disk."),
     ] = 64 * MIB
+    sync_seconds_max: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(
+            description="A disk that takes longer for a write and its sync counts as stuck: a "
+            "broker of a cluster gives its topics up, one alone says so in its health; none: wait "
+            "for ever.",
+        ),
+    ] = 5.0
 
     def notices(self) -> list[str]:
         """Return what to tell the operator about settings that have no effect here."""

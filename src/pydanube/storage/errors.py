@@ -11,6 +11,16 @@ from pydanube.model.ids import JournalPosition, TopicId
 _NAMED_MAX = 10
 
 
+def ways_apart(directory: str) -> str:
+    """Say how brokers on one machine get journals of their own."""
+    return (
+        "each broker needs a directory of its own: another storage.local_wal_root in its "
+        "configuration or, where brokers share a file, in its environment: "
+        f"DANUBE_STORAGE__LOCAL_WAL_ROOT={directory.rstrip('/')}-2 (and --data-dir for its "
+        "metadata)"
+    )
+
+
 class DamagedRange(Struct, frozen=True):
     """Bytes of one journal file that were synced once and are no frames now."""
 

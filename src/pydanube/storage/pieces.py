@@ -34,6 +34,11 @@ class Piece(Struct, frozen=True):
         """About how many bytes of memory its messages hold."""
         return self.batch.size_bytes * self.count // self.batch.count
 
+    @property
+    def payload_bytes(self) -> int:
+        """The bytes of its messages' payloads."""
+        return self.batch.payload_bytes_of(self.first_row, self.end_row)
+
     def between(self, start: Offset, end: Offset) -> "Piece":
         """Return the part of it that lies in [start, end)."""
         return Piece(

@@ -11,8 +11,10 @@ from pydanube.model.progress import Progress, ProgressChange
 from pydanube.observability.counts import JournalMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.files import AppendFile, FileLock, Files
+from pydanube.runtime.room import describe
 from pydanube.runtime.tasks import TaskScope, call_soon
 from pydanube.storage.config import MIB, LocalRetention, StorageConfig
+from pydanube.storage.errors import ways_apart
 from pydanube.storage.journal.contents import JournalFile, TopicIndex
 from pydanube.storage.journal.file_cache import FileCache
 from pydanube.storage.journal.housekeeping import Housekeeping
@@ -225,7 +227,8 @@ class Storage:
             raise _cannot_open(directory, error) from error
         if lock is None:
             raise Conflict(
-                f"the journal in {directory} is in use by another process; stop it first"
+                f"the journal in {directory} is in use by another process. If that is another "
+                f"broker, {ways_apart(directory)}; else stop it first"
             )
         try:
             storage = await cls._open_locked(
@@ -301,6 +304,19 @@ class Storage:
     def failure(self) -> DanubeError | None:
         """Why the journal has stopped; None while it works."""
         return self._writer.failure
+
+    @property
+    def writing_since_ms(self) -> int | None:
+        """Since when the journal is busy with one group; None while it is idle."""
+        return self._writer.writing_since_ms
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What the journal has no room for, and the remedy; None while it has.
+
+        It has not stopped: it refuses messages, and goes on by itself once there is room.
+        """
+        return self._writer.waiting_for
 
     @property
     def unsynced_bytes(self) -> int:
@@ -636,4 +652,6 @@ def _new_header(directory: str, identity: str, now_ms: int) -> FileHeader:
 
 
 def _cannot_open(directory: str, error: OSError) -> Unavailable:
-    return Unavailable(f"cannot open the journal in {directory}: {error}; see to the disk")
+    return Unavailable(
+        f"cannot open the journal in {directory}: {describe(error)}; see to the disk"
+    )

@@ -69,6 +69,8 @@ class Consumer:
         self.active = False
         """It has a stream, or has just subscribed and is about to open one."""
         self.inactive_since_ms = 0
+        self.said_goodbye = False
+        """It closed of its own accord: nobody needs to wait for it to come back."""
         self.streamed = False
         """Whether anything may have been sent since it joined."""
         self.close_due = False
@@ -86,6 +88,10 @@ class Consumer:
                 self._superseded.pop(next(iter(self._superseded)))
         self._superseded.pop(peer, None)
         self._holder = peer
+
+    def is_held_by(self, peer: str) -> bool:
+        """Tell whether a connection is the one that has this name now."""
+        return self._holder == peer
 
     def is_superseded(self, peer: str) -> bool:
         """Tell whether another connection has taken this name over from `peer`."""

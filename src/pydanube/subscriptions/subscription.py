@@ -48,6 +48,7 @@ from pydanube.subscriptions.consumer import Consumer, ConsumerStream
 from pydanube.subscriptions.cursor import Cursor, Done
 from pydanube.subscriptions.due_times import DueTimes
 from pydanube.subscriptions.errors import SubscriptionBusy
+from pydanube.subscriptions.marks import Marks
 from pydanube.subscriptions.outbox import Delivery
 
 STREAM_GRACE_MS = 10_000
@@ -119,10 +120,12 @@ class Subscription:
         kind: SubscriptionType,
         dispatcher: Dispatcher,
         context: SubscriptionContext,
+        life: str | None = None,
     ) -> None:
         self.id = subscription_id
         self.name = name
         self.kind = kind
+        self._marks = Marks(f"{subscription_id:x}" if life is None else life)
         self.idle_since_ms: int | None = None
         self._consumers: dict[ConsumerId, Consumer] = {}
         self._dispatcher = dispatcher
@@ -216,7 +219,8 @@ class Subscription:
             return None
         now = self._now_ms()
         for consumer in self._consumers.values():
-            present = consumer.active or now - consumer.inactive_since_ms < HOLDER_GRACE_MS
+            awaited = now - consumer.inactive_since_ms < HOLDER_GRACE_MS
+            present = consumer.active or (awaited and not consumer.said_goodbye)
             if consumer.name != name and present:
                 return consumer
         return None
@@ -243,6 +247,7 @@ class Subscription:
             consumer.stream.end(None)
             consumer.stream = None
         consumer.taken_by(peer)
+        consumer.said_goodbye = False
         self._activate(consumer)
         if consumer.grace is not None:
             consumer.grace.cancel()
@@ -258,6 +263,7 @@ class Subscription:
         stream = ConsumerStream(consumer)
         consumer.stream = stream
         consumer.taken_by(peer)
+        consumer.said_goodbye = False
         # A consumer that has just subscribed keeps what its outbox gathered meanwhile.
         if earlier is not None or not consumer.active or consumer.streamed:
             self._activate(consumer)
@@ -281,11 +287,19 @@ class Subscription:
         if stream.consumer.stream is not stream:
             return None
         for offset in stream.long_messages.recent(self._now_ms()):
-            if self._dispatcher.is_with(stream.consumer.id, offset):
+            if self._dispatcher.holder(offset) == stream.consumer.id:
                 # A client does not read beyond what it cannot take: it is the first one.
                 self._feed(Nacked(offset, Offset(offset + 1), reason=TOO_LONG))
                 return offset
         return None
+
+    def say_goodbye(self, consumer: Consumer) -> None:
+        """Free the place of a consumer that closes, and may yet come back under its name.
+
+        A stream that it still has ends by itself; whoever else has one under that name keeps it.
+        """
+        consumer.said_goodbye = True
+        self._give_up_waiting(consumer)
 
     def drained(self, stream: ConsumerStream, count: int) -> None:
         """Take note that a stream has sent messages, or for other reasons wants so many more."""
@@ -303,8 +317,35 @@ class Subscription:
             consumer.stream = None
         self._feed(ConsumerRemoved(consumer.id))
 
+    @property
+    def mark(self) -> str:
+        """What its deliveries carry, so that whoever settles them can show whose they were."""
+        return self._marks.current
+
+    def may_settle(self, mark: str | None, offset: Offset, peer: str) -> bool:
+        """Tell whether an ack or nack of a message speaks of a delivery of this subscription.
+
+        It shows so by the mark of that delivery. Without one, the message must be out now with a
+        consumer on the very connection that the ack or nack came on.
+        """
+        if mark is not None:
+            return self.knows(mark)
+        holder = self._dispatcher.holder(offset)
+        return holder is not None and self._consumers[holder].is_held_by(peer)
+
+    def knows(self, mark: str) -> bool:
+        """Tell whether a mark is of a delivery of this subscription that may still be settled."""
+        return self._marks.are(mark)
+
+    def ignore(self, done: Done) -> None:
+        """Answer an ack or nack that settles nothing here, when one before it would be answered."""
+        self._answer_when_durable(done)
+
     def ack(self, start: Offset, end: Offset, done: Done) -> None:
-        """Settle messages; `done` follows once that is durable."""
+        """Settle messages that this subscription has delivered; see `may_settle`.
+
+        `done` follows once that is durable.
+        """
         self._feed(Acked(start, end))
         self._answer_when_durable(done)
 
@@ -313,7 +354,8 @@ class Subscription:
     ) -> None:
         """Have messages delivered again, after the policy's delay or the longer one asked for.
 
-        `done` follows once it is durable that they failed.
+        The caller has made sure that they were delivered, as with `ack`. `done` follows once it is
+        durable that they failed.
         """
         self._feed(Nacked(start, end, delay_ms, reason))
         self._answer_when_durable(done)
@@ -403,13 +445,14 @@ class Subscription:
     def seek(self, offset: Offset, done: Done) -> None:
         """Go on from there, whatever was settled before; `done` follows once it is durable.
 
-        Deliveries not yet sent are forgotten. Acks of earlier ones count only for messages that
-        have been delivered again meanwhile.
+        Deliveries not yet sent are forgotten, and acks of earlier ones settle nothing, unless the
+        broker is restarted in between.
         """
         cursor = self._context.cursor
         assert cursor is not None, "best-effort messages cannot be gone back to"
         if not self._closed:
             self._era += 1
+            self._marks.move(self._context.clock.now_ms())
             cursor.seek(offset)
             dropped = [(each.id, each.outbox.message_count) for each in self._consumers.values()]
             for consumer in self._consumers.values():

@@ -16,7 +16,7 @@ and pyiceberg's `s3.…` for Iceberg tables.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
@@ -25,6 +25,7 @@ from msgspec import Struct
 from pydanube.errors import InvalidRequest, NotFound
 from pydanube.runtime.blocking import read_file
 from pydanube.runtime.clock import Clock
+from pydanube.tables.catalog_settings import CatalogFile, Catalogs, CatalogSetting
 from pydanube.tables.lake import LakeTable
 from pydanube.tables.partitioning import read_partitioning
 from pydanube.tables.reference_layout import ReferenceLayoutTable
@@ -32,22 +33,6 @@ from pydanube.tables.settings import TableSetting, is_path
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-
-class CatalogSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One catalogue."""
-
-    type: Literal["rest", "glue", "s3tables", "sql", "none"]
-    properties: dict[str, str] = {}
-
-
-class CatalogFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file."""
-
-    catalogs: dict[str, CatalogSetting]
-
-
-Catalogs = Mapping[str, CatalogSetting]
 
 
 def read_catalogs(path: str) -> Catalogs:

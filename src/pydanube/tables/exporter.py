@@ -24,9 +24,10 @@ from pydanube.spark.source.planning import Limits, TopicState
 from pydanube.tables.columns import DEAD_LETTERS, ENVELOPE, Columns
 from pydanube.tables.crew import Crew, Toolbox
 from pydanube.tables.errors import CommitOutcomeUnknown, TableOfAnotherTopic
+from pydanube.tables.export_rules import ExportRules
 from pydanube.tables.exporting_pieces import plan_tasks, write_pieces
 from pydanube.tables.lake import Commit, DataFile, LakeSnapshot, LakeTable, Upsert
-from pydanube.tables.ranges import ExportRules, RangeWriter, TableTools
+from pydanube.tables.ranges import RangeWriter, TableTools
 from pydanube.tables.state import Span, advanced, encode_positions, plan_spans
 
 _log = logging.getLogger("pydanube.tables")

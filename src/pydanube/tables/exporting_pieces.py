@@ -14,8 +14,9 @@ from msgspec import Struct, structs
 from pydanube.tables.columns import Columns
 from pydanube.tables.crew import Crew, InTools, Toolbox, Workers, spread
 from pydanube.tables.errors import BadMessage
+from pydanube.tables.export_rules import ExportRules
 from pydanube.tables.lake import DataFile, Run
-from pydanube.tables.ranges import ExportRules, RangeWriter, TableTools
+from pydanube.tables.ranges import RangeWriter, TableTools
 from pydanube.tables.state import Span
 
 

@@ -8,7 +8,8 @@ from pydanube.client.client import DEFAULT_URL, with_scheme
 from pydanube.runtime.clock import SystemClock
 from pydanube.runtime.randomness import SystemRandomness
 from pydanube.spark.options import Access
-from pydanube.tables.catalogs import CatalogSetting, read_catalogs
+from pydanube.tables.catalog_settings import CatalogSetting
+from pydanube.tables.catalogs import read_catalogs
 from pydanube.tables.crew import Crew
 from pydanube.tables.operations import TableOperations
 from pydanube.tables.service import Surroundings

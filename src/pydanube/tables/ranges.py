@@ -4,7 +4,7 @@ Nothing here commits. The same code runs in the exporter's own process and in Sp
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,18 +12,17 @@ from msgspec import Struct
 
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.randomness import Randomness
-from pydanube.spark.source.planning import Limits, TopicState
+from pydanube.spark.source.planning import TopicState
 from pydanube.spark.source.rows import Place
 from pydanube.tables.columns import DEAD_LETTERS, Columns, single_arrays
 from pydanube.tables.errors import BadMessage
+from pydanube.tables.export_rules import ExportRules
 from pydanube.tables.lake import DataFile, LakeSnapshot, LakeTable
 from pydanube.tables.messages import Schemas, raw_rows, sort_messages, stamped
 from pydanube.tables.state import Span
 from pydanube.tables.upserts import UpsertRows
 
 FILE_BYTES = 32 * 1024 * 1024
-
-OnBadMessage = Literal["dlq", "fail", "skip"]
 
 
 class TopicSource(Protocol):
@@ -48,18 +47,6 @@ class TableSchemas(Schemas, Protocol):
 
     def columns(self) -> pa.Schema:
         """Return the columns of a new table."""
-
-
-class ExportRules(Struct, frozen=True, kw_only=True):
-    """How one topic goes into its table."""
-
-    starts: Mapping[str, int] = {}
-    """Where physical topics enter, if not at their beginning."""
-    on_bad_message: OnBadMessage = "dlq"
-    upsert_key: tuple[str, ...] = ()
-    """Columns of the key; none: rows are appended."""
-    limits: Limits = Limits(bytes=128 * 1024 * 1024)
-    """What one commit holds, about."""
 
 
 class TableTools(Struct, frozen=True, kw_only=True):

@@ -18,8 +18,9 @@ from pydanube.errors import Conflict, NotSupported, Unavailable
 from pydanube.spark.source.planning import Limits
 from pydanube.spark.source.rows import Place
 from pydanube.tables.columns import DEAD_LETTERS, Columns
+from pydanube.tables.export_rules import ExportRules
 from pydanube.tables.lake import Commit, DataFile, LakeSnapshot, Run
-from pydanube.tables.ranges import ExportRules, RangeWriter, TableTools
+from pydanube.tables.ranges import RangeWriter, TableTools
 from pydanube.tables.state import Span, advanced, plan_spans
 
 KEYED_BYTES_MAX = 1024**3

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
 from pydanube.model.names import check_topic_name
-from pydanube.tables.catalogs import CatalogSetting
+from pydanube.tables.catalog_settings import CatalogSetting
 from pydanube.tables.settings import TableSetting, check_setting
 
 _S3_OPTIONS = {

@@ -13,7 +13,8 @@ from pydanube.spark.options import Access, ReadOptions, Selection
 from pydanube.spark.source.cursors import Cursors
 from pydanube.spark.source.planning import TopicState
 from pydanube.tables.book import TableBook
-from pydanube.tables.catalogs import Catalogs, Tables, open_tables
+from pydanube.tables.catalog_settings import Catalogs
+from pydanube.tables.catalogs import Tables, open_tables
 from pydanube.tables.crew import Crew
 from pydanube.tables.exporter import Exported, Exporter
 from pydanube.tables.ranges import TableTools

@@ -11,9 +11,9 @@ from pydanube.errors import Corruption, InvalidRequest
 from pydanube.model.names import check_topic_name
 from pydanube.spark.source.planning import Limits
 from pydanube.tables.columns import ENVELOPE
+from pydanube.tables.export_rules import ExportRules, OnBadMessage
 from pydanube.tables.lake import Format
 from pydanube.tables.partitioning import read_partitioning
-from pydanube.tables.ranges import ExportRules, OnBadMessage
 
 PROPERTY = "danube.table"
 PATTERNS_PROPERTY = "danube.table_patterns"

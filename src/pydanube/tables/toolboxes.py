@@ -8,7 +8,8 @@ from msgspec import Struct
 from pydanube.runtime.clock import SystemClock
 from pydanube.runtime.randomness import SystemRandomness
 from pydanube.spark.options import Access
-from pydanube.tables.catalogs import Catalogs, open_tables
+from pydanube.tables.catalog_settings import Catalogs
+from pydanube.tables.catalogs import open_tables
 from pydanube.tables.ranges import TableTools
 from pydanube.tables.settings import TableSetting
 from pydanube.tables.topic_schemas import RegistryConnection, TopicSchemas

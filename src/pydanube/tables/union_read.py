@@ -14,7 +14,8 @@ from pydanube.runtime.blocking import environment
 from pydanube.spark.options import DEFAULT_URL, URL_VARIABLE
 from pydanube.spark.source.planning import Limits
 from pydanube.tables.book import TableBook
-from pydanube.tables.catalogs import CatalogSetting, open_tables
+from pydanube.tables.catalog_settings import CatalogSetting
+from pydanube.tables.catalogs import open_tables
 from pydanube.tables.columns import Columns
 from pydanube.tables.lake import LakeSnapshot
 from pydanube.tables.messages import RAW, sort_messages

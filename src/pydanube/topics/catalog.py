@@ -87,6 +87,17 @@ class SubscriptionRecord(Struct, frozen=True, kw_only=True):
     """Where it began: the first offset it was to see."""
     lease: Lease | None = None
     """Of a cursor that somebody holds."""
+    created_ms: int = 0
+    """By the wall clock; 0 in records of earlier releases."""
+
+    @property
+    def life(self) -> str:
+        """What tells it from whatever else bore its name, or will.
+
+        The id is never given again; the time tells it from those of a broker whose data directory
+        was emptied, since that one begins with the same ids.
+        """
+        return f"{self.id:x}-{self.created_ms:x}"
 
 
 class ConsumerRecord(Struct, frozen=True, kw_only=True):
@@ -274,6 +285,18 @@ class Catalog:
     def subscription(self, topic: str, name: str) -> SubscriptionRecord | None:
         """Return the record of one subscription."""
         return self._read(keys.subscription(topic, name), SubscriptionRecord)
+
+    async def new_subscription(
+        self, kind: SubscriptionType, start: int, lease: Lease | None, created_ms: int
+    ) -> SubscriptionRecord:
+        """Return the record of a subscription that is to be put, unlike any there has been."""
+        return SubscriptionRecord(
+            id=SubscriptionId(await self.subscription_ids.take()),
+            kind=kind,
+            start=start,
+            lease=lease,
+            created_ms=created_ms,
+        )
 
     async def put_subscription(self, topic: str, name: str, record: SubscriptionRecord) -> None:
         """Know a subscription."""

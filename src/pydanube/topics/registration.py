@@ -21,7 +21,6 @@ from pydanube.model.ids import (
     ConsumerId,
     Offset,
     ProducerId,
-    SubscriptionId,
     stable_consumer_id,
     stable_producer_id,
 )
@@ -309,8 +308,7 @@ class Registration:
         start: int,
         lease: Lease | None = None,
     ) -> Subscription:
-        subscription_id = SubscriptionId(await self._catalog.subscription_ids.take())
-        record = SubscriptionRecord(id=subscription_id, kind=kind, start=start, lease=lease)
+        record = await self._catalog.new_subscription(kind, start, lease, self._clock.now_ms())
         await self._catalog.put_subscription(topic.name, name, record)
         check_served(topic, self._topics.find(topic.name))
         return self._add_subscription(topic, name, record, Offset(0))
@@ -328,7 +326,9 @@ class Registration:
                 storage.create_progress(record.id, progress.cursor, lambda error: None)
             progress = recovered or progress
         settings = self.dispatch_settings(topic, name)
-        return topic.add_subscription(record.id, name, record.kind, progress, settings, seen_end)
+        return topic.add_subscription(
+            record.id, name, record.kind, progress, settings, seen_end, record.life
+        )
 
     # Cursors.
 

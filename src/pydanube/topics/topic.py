@@ -45,8 +45,10 @@ _log = get_logger(__name__)
 class TopicObserver(InspectionObserver, Protocol):
     """Is told what is worth counting."""
 
-    def published(self, count: int, payload_bytes: int, latency_ms: int) -> None:
-        """Count messages that have been accepted together."""
+    def published(
+        self, count: int, payload_bytes: int, latency_ms: float, *, durably: bool
+    ) -> None:
+        """Count messages that have been accepted together, durably or at best effort."""
 
     def subscription(self, name: str) -> Observer:
         """Return who counts what happens in a subscription."""
@@ -327,13 +329,13 @@ class Topic:
         answer: Callable[[DanubeError | None], None],
     ) -> Offset:
         assert self.log is not None
-        log, started_ms = self.log, self._context.clock.monotonic_ms()
+        log, started = self.log, self._context.clock.monotonic_seconds()
 
         def stored(error: DanubeError | None) -> None:
             if error is not None:
                 answer(error)
                 return
-            self._count(batch, started_ms)
+            self._count(batch, started)
             answer(None)
             for subscription in self.subscriptions.values():
                 subscription.available(log.durable_end)
@@ -353,11 +355,13 @@ class Topic:
         self._next_offered += batch.count
         for subscription in self.subscriptions.values():
             subscription.offer(Piece(base, batch, 0, batch.count))
-        self._count(batch, self._context.clock.monotonic_ms())
+        self._count(batch, self._context.clock.monotonic_seconds())
 
-    def _count(self, batch: Batch, started_ms: int) -> None:
-        latency_ms = self._context.clock.monotonic_ms() - started_ms
-        self._context.observer.published(batch.count, batch.payload_bytes, latency_ms)
+    def _count(self, batch: Batch, started: float) -> None:
+        latency_ms = (self._context.clock.monotonic_seconds() - started) * 1000
+        self._context.observer.published(
+            batch.count, batch.payload_bytes, latency_ms, durably=self.is_reliable
+        )
 
     async def last_batch(self, producer: str, session: int | None = None) -> LastBatch | None:
         """Return the latest numbered batch of a producer, once it is durable; None if none is."""
@@ -420,6 +424,7 @@ class Topic:
         progress: Progress,
         settings: DispatchSettings,
         seen_end: Offset,
+        life: str | None = None,
     ) -> Subscription:
         """Let a subscription see this topic's messages from its progress on.
 
@@ -447,6 +452,7 @@ class Topic:
                 store_dead_letter=self._store_dead_letter,
                 message_ttl_ms=self.message_ttl_ms,
             ),
+            life,
         )
         self.subscriptions[name] = subscription
         return subscription

@@ -166,11 +166,32 @@ class Server(Protocol):
         """Refuse new calls, let running ones end for that long, then cut them off."""
 
 
+class ConnectionLimit(Struct, frozen=True, kw_only=True):
+    """How many connections a server holds."""
+
+    connections_max: int
+    per_address_max: int
+    """From one address; not every engine tells addresses apart."""
+    backlog: int
+    """How many may wait to be accepted, or to leave after they were turned away."""
+    held_bytes_max: int
+    """What may be held for all of them; an engine may have a measure of its own."""
+
+
 class Engine(Protocol):
     """Carries calls to a handler table."""
 
-    async def serve(self, table: HandlerTable, host: str, port: int) -> Server:
-        """Listen (OSError when the address is taken) and serve until stopped."""
+    async def serve(
+        self,
+        table: HandlerTable,
+        host: str,
+        port: int,
+        connections: ConnectionLimit | None = None,
+    ) -> Server:
+        """Listen (OSError when the address is taken) and serve until stopped.
+
+        Connections beyond the limit are turned away; None leaves that to the engine.
+        """
 
 
 class Channel(Protocol):

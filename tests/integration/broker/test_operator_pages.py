@@ -75,10 +75,39 @@ async def test_the_numbers_agree_with_the_work(tmp_path: Path) -> None:
     assert found["danube_subscription_lag_messages"] == 5, "the cursor waits for the first one"
     assert found["danube_topic_active_subscriptions"] == 1
     assert found["danube_journal_failed"] == 0
-    assert found["danube_journal_sync_seconds_count"] == found["danube_wal_flush_total"] >= 5
+    assert found["danube_wal_flush_total"] == found["danube_wal_flush_latency_ms_count"] == 5
+    assert found["danube_journal_sync_seconds_count"] >= 5
+    for summary in ("danube_producer_send_latency_ms", "danube_wal_flush_latency_ms"):
+        assert found[summary] > 0, "quantiles, added up"
     assert 0 < found["danube_journal_sync_seconds_sum"] < 60
     assert found["danube_journal_group_records_sum"] >= 9, "five batches and four acks"
     assert found["danube_journal_bytes_total"] > 5 * 100
+
+
+@pytest.mark.parametrize("way", ["one by one", "in batches"])
+async def test_payload_bytes_out_are_counted_as_payload_bytes_in(tmp_path: Path, way: str) -> None:
+    async with running_broker(tmp_path) as server:
+        url = f"http://127.0.0.1:{server.client_port}"
+        async with pydanube.connect(url) as client, client.producer(TOPIC) as producer:
+            consumer = await client.consumer(TOPIC, "billing", start_position="earliest")
+            sends = (producer.send(b"x" * 5, attributes={"n": str(n)}) for n in range(100))
+            await asyncio.gather(*sends)
+            if way == "one by one":
+                for _ in range(100):
+                    await consumer.ack(await consumer.receive())
+            else:
+                rows = 0
+                async for batch in consumer.batches():
+                    await consumer.ack_batch(batch)
+                    rows += len(batch.payloads())
+                    if rows == 100:
+                        break
+        found = await metrics(server)
+    assert found["danube_consumer_messages_out_total"] >= 100
+    per_message = (
+        found["danube_consumer_bytes_out_total"] / found["danube_consumer_messages_out_total"]
+    )
+    assert (found["danube_topic_bytes_in_total"], per_message) == (500, 5)
 
 
 async def test_a_deleted_topic_leaves_no_series(tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ async def test_topics_move_until_every_broker_has_its_share(eager: BrokerCluster
     done = [record for record in recorded if record.outcome == "done"]
     assert len(done) >= 6
     assert all(record.reason for record in done)
+    reading = (await eager.leading()).clustering.reading()
+    assert reading.moves >= 6
+    assert reading.cycle_seconds is not None
+    assert reading.cycle_seconds.total > 0
 
 
 async def test_a_dry_run_moves_nothing_and_a_real_one_what_it_said(
@@ -94,7 +98,8 @@ async def planned(cluster: BrokerCluster) -> admin.ProposedMove:
         while True:
             request = admin.RebalanceRequest(dry_run=True)
             dry = await client.call(services.TRIGGER_REBALANCE, request)
-            if dry.success:
+            assert dry.success, dry.error_message
+            if dry.proposed_moves:
                 assert dry.moves_executed == 0
                 return dry.proposed_moves[0]
             await asyncio.sleep(0.1)

@@ -332,7 +332,7 @@ async def test_the_broker_lists_itself_as_leader_with_addresses_that_work(
     server = broker.server
     assert info.broker_addr == f"http://127.0.0.1:{server.client_port}"
     assert info.admin_addr == f"http://127.0.0.1:{server.admin_port}"
-    assert info.metrics_addr == f"http://127.0.0.1:{server.metrics_port}"
+    assert info.metrics_addr == f"127.0.0.1:{server.metrics_port}"
     assert (info.broker_role, info.broker_status) == ("Cluster_Leader", "active")
     assert info.broker_id == (await client.call(services.GET_LEADER_BROKER, admin.Empty())).leader
     await broker.restart()
@@ -377,6 +377,9 @@ async def test_activating_this_broker_and_asking_for_its_balance_agree_with_one_
     rebalance = await client.call(services.TRIGGER_REBALANCE, admin.RebalanceRequest())
     assert not rebalance.success
     assert "second broker" in rebalance.error_message
+    tried = await client.call(services.TRIGGER_REBALANCE, admin.RebalanceRequest(dry_run=True))
+    assert (tried.success, list(tried.proposed_moves), tried.error_message) == (True, [], "")
+    assert "second broker" in tried.note
 
 
 # What this version does not offer.

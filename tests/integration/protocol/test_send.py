@@ -69,17 +69,22 @@ async def test_a_message_arrives_as_it_was_sent_with_offset_and_subscription(
     )
     await client.call(services.SEND_MESSAGE, message(TOPIC, producer, b"first"))
     await client.call(services.SEND_MESSAGE, sent)
-    await client.ack(await stream.next())
+    first = await stream.next()
+    await client.ack(first)
     expected = api.StreamMessage.FromString(sent.SerializeToString())
     expected.msg_id.topic_offset = 1
     expected.subscription_name = "s"
+    # The broker's own address, and behind it what an ack has to bring back.
+    assert first.msg_id.broker_addr.startswith(f"http://127.0.0.1:{broker.server.client_port}#")
+    expected.msg_id.broker_addr = first.msg_id.broker_addr
     assert await stream.next() == expected
     # Read back from disk it is what any consumer may rely on; the request's own number is gone.
     await broker.restart()
     again = await broker.client().consume(TOPIC)
     expected.request_id = 0
-    expected.msg_id.broker_addr = f"http://127.0.0.1:{broker.server.client_port}"
     received = await again.next()
+    port, mark = f"{broker.server.client_port}", first.msg_id.broker_addr.rpartition("#")[2]
+    expected.msg_id.broker_addr = f"http://127.0.0.1:{port}#{mark}"
     expected.msg_id.producer_id = received.msg_id.producer_id
     received.attributes.pop("x-delivery-attempt", None)
     assert received == expected

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pydanube.pipelines.documents import read_definition
-from pydanube.pipelines.lake_opening import lake_of
+from pydanube.pipelines.sinks.catalog import kind_of
 from tests.support import killed_executor
 from tests.support.killed_lake_executors import MOMENTS, TRIES
 from tests.support.spark_cluster import spark_cluster
@@ -121,7 +121,7 @@ def test_a_table_gets_each_row_once_whatever_executors_die(struck: Path, sink: s
         assert len(list(struck.glob(f"{sink}.{moment}.?"))) == kills, f"nobody died {moment}"
     definition, _ = read_definition((struck / "struck.yml").read_text(), "struck.yml", {})
     (found,) = [each for each in definition.sinks if each.name == sink]
-    lake = lake_of(found)
+    lake = kind_of(found).table(found)
     assert lake is not None
     table = lake.rows()
     assert table is not None

@@ -24,9 +24,9 @@ from pydanube.pipelines.definitions import PipelineDefinition
 from pydanube.pipelines.documents import read_definition
 from pydanube.pipelines.errors import FlowRefused
 from pydanube.pipelines.graph import check_graph
-from pydanube.pipelines.lake_opening import lake_of
 from pydanube.pipelines.planning import plan_pipeline
 from pydanube.pipelines.runner import PipelineRun, check_outcome
+from pydanube.pipelines.sinks.catalog import kind_of
 from tests.support import killed_pipeline
 from tests.support.spark_topics import Topics, create_partitions, payload
 
@@ -125,7 +125,7 @@ class Story:
 
     def table_rows(self, sink: str) -> list[dict[str, Any]]:
         (found,) = [each for each in self.definition().sinks if each.name == sink]
-        lake = lake_of(found)
+        lake = kind_of(found).table(found)
         assert lake is not None
         table = lake.rows()
         assert table is not None

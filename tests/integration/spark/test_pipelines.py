@@ -19,11 +19,11 @@ from pydanube.pipelines.definitions import PipelineDefinition
 from pydanube.pipelines.documents import read_definition
 from pydanube.pipelines.errors import ExpectationFailed, FlowHeld, FlowRefused, InvalidPipeline
 from pydanube.pipelines.graph import check_graph
-from pydanube.pipelines.lake_opening import lake_of
 from pydanube.pipelines.metrics import metrics_text
 from pydanube.pipelines.planning import plan_pipeline
 from pydanube.pipelines.replaying import replay
 from pydanube.pipelines.runner import PipelineRun, check_outcome
+from pydanube.pipelines.sinks.catalog import kind_of
 from pydanube.storage.segments import compaction
 from tests.support import remembering
 from tests.support.spark_topics import delete_topic, payload
@@ -136,7 +136,7 @@ def lake_rows(root: Path) -> list[dict[str, Any]]:
 
 def rows_of(text: str, sink: str) -> list[dict[str, Any]]:
     (found,) = [each for each in read(text).sinks if each.name == sink]
-    return lake_of(found).rows().to_pylist()
+    return kind_of(found).table(found).rows().to_pylist()
 
 
 class TestExpectations:

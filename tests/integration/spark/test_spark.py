@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from pydanube.spark import ProgressMetrics, ProgressMirror, history
-from pydanube.spark.sessions import (
+from pydanube.spark.session_settings import (
     BYTES_PER_BATCH,
     ROWS_PER_BATCH,
     SESSION_SETTINGS,

@@ -9,7 +9,7 @@ import pytest
 
 import pydanube
 from pydanube.spark import table
-from pydanube.tables.catalogs import CatalogSetting
+from pydanube.tables.catalog_settings import CatalogSetting
 from pydanube.tables.opening import open_tables_of
 from pydanube.tables.settings import TableSetting
 from pydanube.testing.broker import Broker

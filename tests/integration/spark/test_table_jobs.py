@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 import pydanube
-from pydanube.tables.catalogs import CatalogSetting
+from pydanube.tables.catalog_settings import CatalogSetting
 from pydanube.tables.crew import Crew
 from pydanube.tables.exporter import Exporter
 from pydanube.tables.opening import surroundings_of

@@ -16,10 +16,11 @@ from pydanube.spark.source.planning import Limits
 from pydanube.storage.config import Durable
 from pydanube.storage.segments.operators import Patience
 from pydanube.tables.bare_catalog import BareCatalog, open_bare_catalog
+from pydanube.tables.export_rules import ExportRules
 from pydanube.tables.exporter import Exporter
 from pydanube.tables.iceberg import IcebergLakeTable
 from pydanube.tables.numbered_files import BucketFiles, check_files
-from pydanube.tables.ranges import ExportRules, TableTools
+from pydanube.tables.ranges import TableTools
 from tests.support.faulty_proxy import Fault, faulty_proxy
 from tests.support.lake_tables import MemoryTopic, SchemaShelf, export_all, race
 from tests.support.object_store_servers import seaweedfs

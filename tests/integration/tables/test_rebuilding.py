@@ -9,8 +9,8 @@ from deltalake import DeltaTable
 
 from pydanube.errors import NotSupported
 from pydanube.tables.errors import TableOfAnotherShape, TableOfAnotherTopic
+from pydanube.tables.export_rules import ExportRules
 from pydanube.tables.partitioning import read_partitioning
-from pydanube.tables.ranges import ExportRules
 from pydanube.tables.rebuilding import Rebuilt, rebuild
 from tests.support.lake_tables import (
     FORMATS,

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -14,7 +14,7 @@ from pydanube.wire.http2.frames import END_STREAM, HEADERS, SETTINGS, window_upd
 from pydanube.wire.http2.limits import MIB, Http2Limits
 from pydanube.wire.http2.server_codec import UNREAD_REPLIES
 from pydanube.wire.http2.settings import INITIAL_WINDOW_SIZE, settings_frame
-from tests.contract.engine_contract import within_patience
+from tests.contract.engine_contract import PATIENCE_SECONDS, within_patience
 from tests.support.http2_attacks import ATTACKS, CROWDS, Attacker, Target
 from tests.support.http2_peers import HELLO
 
@@ -199,6 +199,18 @@ async def test_who_is_turned_away_and_does_not_leave_is_thrown_out():
         await within_patience(attacker.dropped())
 
 
+async def test_who_is_turned_away_in_a_crowd_gets_no_moment_to_leave():
+    async with attacked(connections_max=1, backlog=2) as (server, attack):
+        crowd = [await attack() for _ in range(6)]
+        told = 0
+        for each in crowd:
+            with suppress(ConnectionError, EOFError):
+                told += await within_patience(each.farewell()) is ErrorCode.ENHANCE_YOUR_CALM
+        assert told == 2
+        while server._leaving:
+            await asyncio.sleep(0.01)
+
+
 async def test_calls_of_who_is_cut_off_leave_nothing_for_the_collector_of_garbage():
     async def wait_for_ever(message, call):
         await asyncio.get_running_loop().create_future()
@@ -231,3 +243,17 @@ async def test_calls_of_who_is_cut_off_leave_nothing_for_the_collector_of_garbag
         assert gc.collect() < 2 * calls
     finally:
         gc.enable()
+
+
+async def test_who_makes_the_server_hold_most_goes_when_all_together_make_it_hold_too_much():
+    """Each alone is within its limits; the honest client, who holds nothing, stays."""
+    async with attacked(held_bytes_max=32 * MIB, idle_seconds_max=0.5) as (server, attack):
+        crowd = [await attack(reads=False) for _ in range(4)]
+        wide = settings_frame({INITIAL_WINDOW_SIZE: 2**30}) + window_update_frame(0, 2**30)
+        for count, each in enumerate(crowd, start=1):
+            each.send(HELLO, wide, COUNTED.calls_for(count * 4 * MIB))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while server.connection_count == len(crowd) + 1:
+                await asyncio.sleep(0.01)
+        assert sum(each.held_bytes for each in server._connections) <= 32 * MIB
+        assert server.connection_count > 1, "as few as possible had to go"

@@ -1,5 +1,8 @@
 """The broker's own configuration: defaults, what it refuses, and what it tells clients."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from pydanube.broker.config import (
@@ -13,6 +16,7 @@ from pydanube.broker.errors import InvalidConfig
 from pydanube.errors import InvalidRequest, NotSupported
 from pydanube.model.policies import MESSAGE_BYTES_MAX, Policies
 
+ROOT = Path(__file__).parents[3]
 MINIMAL = """
 cluster_name: north
 broker: {}
@@ -156,14 +160,27 @@ def test_zero_is_unlimited_in_policies_from_every_source_and_nowhere_else() -> N
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("auth.mode", "tls", "auth.mode: tls is not in this version"),
-        ("admin_tls", True, "admin_tls: true is not in this version"),
-        ("storage.write_buffer.backend", "valkey", "storage.write_buffer is not in this version"),
-    ],
-)
+REFUSED = [
+    ("auth.mode", "tls", "auth.mode: tls is not in this version"),
+    ("admin_tls", True, "admin_tls: true is not in this version"),
+    ("storage.write_buffer.backend", "valkey", "storage.write_buffer is not in this version"),
+]
+
+
+def test_the_page_names_what_is_refused_and_nothing_that_is_not() -> None:
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
+    (told,) = re.findall(r"- What this version does not do is refused .*?\n- ", page, re.DOTALL)
+    said = [text.partition(" is not in")[0] for _, _, text in REFUSED]
+    assert re.findall(r"`([^`]+)`", told) == said
+    accepted = {
+        "meta_store.seed_nodes": ["127.0.0.1:7650", "127.0.0.1:7651"],
+        "storage.mode": "shared_fs",
+        "storage.durable.root": "/srv/segments",
+    }
+    assert load_config(MINIMAL, {}, accepted).storage.mode == "shared_fs"
+
+
+@pytest.mark.parametrize(("name", "value", "said"), REFUSED)
 def test_what_this_version_cannot_do_is_refused_by_name(
     name: str, value: object, said: str
 ) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib.metadata import packages_distributions, requires
+from pathlib import Path
 
 import click
 import pytest
@@ -25,14 +26,22 @@ danube(sys.argv[2:])
 """
 
 
+def run_without_spark(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, ",".join(OF_EXTRA_SPARK), *command.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 @pytest.mark.parametrize(
     "command",
     [
         "demo --spark",
         f"pipeline plan {ORDERS}",
         f"pipeline run {ORDERS}",
-        "pipeline status orders",
-        "pipeline stop orders --checkpoints checkpoints",
         f"pipeline replay {ORDERS} --flow totals --into again",
         "spark shell",
         "spark server",
@@ -46,17 +55,20 @@ danube(sys.argv[2:])
     ],
 )
 def test_a_command_that_needs_the_extra_spark_says_so(command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, ",".join(OF_EXTRA_SPARK), *command.split()],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_without_spark(command)
     assert done.returncode == 2, done.stderr
     error, remedy = done.stderr.splitlines()
     assert error.startswith("error[not_supported]: the package ")
     assert remedy == "next: pip install 'pydanube[spark]'"
+
+
+@pytest.mark.parametrize("verb", ["status", "stop"])
+def test_flows_can_be_watched_and_stopped_where_there_is_no_spark(
+    verb: str, tmp_path: Path
+) -> None:
+    done = run_without_spark(f"pipeline {verb} orders --checkpoints {tmp_path}")
+    assert done.returncode == 3, done.stderr
+    assert "no flow of orders" in done.stderr
 
 
 def test_every_package_of_the_extra_is_known() -> None:

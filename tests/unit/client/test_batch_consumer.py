@@ -28,3 +28,13 @@ def test_no_more_ranges_are_said_at_once_than_a_broker_takes() -> None:
     )
     assert [len(each.ack) for each in said] == [RANGES_MAX, 1]
     assert said[0].id == 1
+
+
+def test_acks_of_what_two_subscriptions_of_a_name_delivered_are_said_apart() -> None:
+    old = ConsumerSays(ack=[(0, 3)], mark="a", id=1)
+    new = ConsumerSays(ack=[(0, 2)], mark="b", id=2)
+    credit = ConsumerSays(credit=5)
+    assert list(said_together([old, credit, new])) == [
+        ConsumerSays(ack=[(0, 3)], mark="a", credit=5, id=1),
+        new,
+    ]

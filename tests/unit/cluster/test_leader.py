@@ -27,7 +27,7 @@ async def _leading(store: MemoryMetadataStore, broker: int) -> Leader:
         lease=None,
         is_leader=True,
         is_certain=True,
-        read=lambda: SimpleNamespace(brokers={}, owners={}, markers={}),
+        read=lambda: SimpleNamespace(brokers={}, states={}, owners={}, markers={}),
         topics_at=lambda: [],
     )
     leader = Leader(

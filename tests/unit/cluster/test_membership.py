@@ -154,6 +154,25 @@ def test_a_lost_lease_is_replaced() -> None:
     live(life)
 
 
+def test_a_renewal_under_way_makes_nobody_a_member_again() -> None:
+    async def life(member: Member) -> None:
+        membership, clock = member.membership, member.clock
+        await membership.join()
+        member.store.leader = asyncio.Event()
+        await clock.sleep(0.8)  # The renewal waits for a leader.
+        membership.resign()
+        assert isinstance(membership.guard(), Unavailable)
+        assert isinstance(member.told[-1], Unavailable), "whoever waits is refused at once"
+        member.store.leader.set()
+        await clock.sleep(0.01)
+        assert not membership.is_certain
+        await membership.leave()
+        await clock.sleep(3)
+        assert not member.is_registered
+
+    live(life)
+
+
 def test_a_new_lease_makes_nothing_certain_that_was_served_under_the_last_one() -> None:
     async def life(member: Member) -> None:
         membership = member.membership

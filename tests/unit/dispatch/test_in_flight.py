@@ -23,6 +23,15 @@ def test_a_consumer_gives_back_only_its_own() -> None:
     assert out.count == 2
 
 
+def test_it_knows_with_whom_a_message_is() -> None:
+    out = InFlight()
+    out.add(0, 4, ONE, 1, 0)
+    out.add(6, 8, TWO, 1, 0)
+    out.take(1, 2)
+    holders = [out.holder(offset) for offset in range(9)]
+    assert holders == [ONE, None, ONE, ONE, None, None, TWO, TWO, None]
+
+
 def test_age_counts_from_the_latest_delivery() -> None:
     out = InFlight()
     out.add(0, 4, ONE, 1, now_ms=10)

@@ -30,6 +30,7 @@ def test_it_holds_what_a_dict_of_offsets_would_hold(steps: list[tuple[str, int, 
         assert {at: value for low, high, value in held for at in range(low, high)} == model
         assert ranges.count == len(model)
         assert len(ranges) == len(held)
+        assert [ranges.over(at) for at in range(30)] == [model.get(at) for at in range(30)]
         assert ranges.first() == (held[0] if held else None)
     everything = ranges.take_all()
     assert sum(end - start for start, end, _ in everything) == len(model)

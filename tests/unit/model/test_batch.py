@@ -29,6 +29,25 @@ def test_messages_come_back_from_the_stored_bytes() -> None:
     assert stored.messages(3, 3) == []
 
 
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_payload_bytes_are_known_for_any_rows(compression: str | None) -> None:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    rows = Batch.gather(MIXED).record_batch()
+    stored = memoryview(rows.serialize())
+    if compression is not None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
+            writer.write_batch(rows)
+        messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+        stored = memoryview(list(messages)[1].serialize())
+    batch = Batch.from_bytes(stored, 3)
+    for first in range(4):
+        for end in range(first, 4):
+            expected = sum(len(each.payload) for each in MIXED[first:end])
+            assert batch.payload_bytes_of(first, end) == expected
+    assert batch.payload_bytes == 7
+
+
 def test_an_empty_map_of_attributes_is_none() -> None:
     batch = Batch.gather([message(b"plain", attributes={}), MIXED[0]])
     assert batch.record_batch().column("attributes").null_count == 1

@@ -86,6 +86,16 @@ async def test_a_topic_counts_what_its_batches_brought() -> None:
     assert await broker.value("danube_topic_message_size_bytes_count", **where) == 11
     assert await broker.value("danube_producer_send_latency_ms_sum", **where) == 35
     assert await broker.value("danube_wal_append_total", **where) == 11
+    assert await broker.value("danube_wal_flush_total", **where) == 2
+    assert await broker.value("danube_wal_flush_latency_ms_sum", **where) == 8
+    for name, expected in (
+        ("danube_producer_send_latency_ms", {0.5: 3, 0.9: 3, 0.95: 5, 0.99: 5, 0.999: 5}),
+        ("danube_wal_flush_latency_ms", {0.5: 3, 0.9: 5, 0.95: 5, 0.99: 5, 0.999: 5}),
+        ("danube_topic_message_size_bytes", {0.5: 1024, 0.9: 1024}),
+    ):
+        for quantile, value in expected.items():
+            found = await broker.value(name, quantile=f"{quantile:g}", **where)
+            assert found == pytest.approx(value, rel=0.025)
     assert await broker.value("danube_topic_active_producers", **where) == 3
     sent = {"result": "ok", "error_code": "OK", **where}
     refused = {"result": "error", "error_code": "InvalidArgument", **where}
@@ -142,6 +152,30 @@ async def test_every_publish_wakes_each_subscription() -> None:
     assert await broker.value("danube_dispatcher_notifier_polls_total") == 2
 
 
+async def test_quantiles_tell_of_the_last_minute_and_sums_of_all() -> None:
+    now_ms = 0
+    metrics = BrokerMetrics("7", lambda: now_ms)
+    topic = metrics.topic("/default/orders")
+    where = frozenset({"broker": "7", "topic": "/default/orders"}.items())
+    median = frozenset({*where, ("quantile", "0.5")})
+    name = "danube_producer_send_latency_ms"
+
+    async def seen_after(ms: int) -> Samples:
+        nonlocal now_ms
+        now_ms += ms
+        return parsed((await metrics.render(in_this_thread)).decode())
+
+    topic.published(1, 1, 400)
+    assert (await seen_after(30_000))[name, median] == 400
+    topic.published(1, 1, 20)
+    topic.published(1, 1, 20)
+    assert (await seen_after(29_999))[name, median] == pytest.approx(20, rel=0.025)
+    assert (await seen_after(1))[name, median] == 20
+    found = await seen_after(30_000)
+    assert (name, median) not in found, "nothing was published for a minute"
+    assert (found[f"{name}_sum", where], found[f"{name}_count", where]) == (440, 3)
+
+
 async def test_the_journal_counts_its_syncs() -> None:
     broker = Broker()
     broker.metrics.journal.synced(0.002, 3, 500)
@@ -149,8 +183,6 @@ async def test_the_journal_counts_its_syncs() -> None:
     broker.metrics.journal.rotated("size")
     broker.metrics.journal.deleted("retention")
     journal = {"topic": "_journal"}
-    assert await broker.value("danube_wal_flush_total", **journal) == 2
-    assert await broker.value("danube_wal_flush_latency_ms_sum", **journal) == pytest.approx(202)
     assert await broker.value("danube_wal_file_rotate_total", reason="size", **journal) == 1
     assert await broker.value("danube_wal_delete_total", reason="retention", **journal) == 1
     assert await broker.value("danube_journal_bytes_total") == 2000
@@ -223,7 +255,10 @@ async def test_the_text_holds_exactly_the_metrics_of_the_table_with_their_labels
     families = list(text_string_to_metric_families(await broker.text()))
     shown = {}
     for family in families:
-        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        labels = {label for sample in family.samples for label in sample.labels} - {
+            "le",
+            "quantile",
+        }
         full = family.name + ("_total" if family.type == "counter" else "")
         shown[full] = (family.type, labels, family.documentation)
     assert shown == {

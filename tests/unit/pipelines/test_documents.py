@@ -133,7 +133,7 @@ def test_two_dollars_are_one():
         (
             'format: delta, path: "${lake}/orders"}',
             "format: hudi}",
-            "22: sinks[0].format: 'hudi' is none of danube, delta, iceberg, sql, parquet",
+            "22: sinks[0].format: 'hudi' is none of console, danube, delta, iceberg, noop, parquet",
         ),
         (
             'format: delta, path: "${lake}/orders"}',

@@ -11,7 +11,7 @@ from pydanube.errors import InvalidRequest
 from pydanube.spark import health
 from pydanube.spark.home import linked_home
 from pydanube.spark.launching import launch, launch_server
-from pydanube.spark.sessions import SESSION_SETTINGS, SETTINGS
+from pydanube.spark.session_settings import SESSION_SETTINGS, SETTINGS
 
 PACKAGE = Path(pyspark.__file__).parent
 

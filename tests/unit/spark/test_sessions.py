@@ -4,7 +4,7 @@ import pytest
 
 from pydanube.errors import InvalidRequest
 from pydanube.spark import session
-from pydanube.spark.sessions import BYTES_PER_BATCH, ROWS_PER_BATCH, promised_rows
+from pydanube.spark.session_settings import BYTES_PER_BATCH, ROWS_PER_BATCH, promised_rows
 
 MIB = 2**20
 

@@ -220,7 +220,10 @@ async def test_another_brokers_directory_is_refused() -> None:
     disk = instant_disk()
     async with broker_on(disk, identity="CLUSTER/1") as broker:
         await broker.append(1, b"a")
-    with pytest.raises(InvalidRequest, match=r"belongs to CLUSTER/1, this broker is CLUSTER/2"):
+    with pytest.raises(
+        InvalidRequest, match=r"belongs to CLUSTER/1, this broker is CLUSTER/2"
+    ) as caught:
         await Broker.start(disk, identity="CLUSTER/2")
+    assert "DANUBE_STORAGE__LOCAL_WAL_ROOT=" in str(caught.value)
     async with broker_on(disk, identity="CLUSTER/1") as broker:
         assert await broker.read_all(1) == {0: b"a"}

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from pydanube.balance.scoring import Strategy
 from pydanube.broker.addresses import AdvertisedUrls
-from pydanube.cluster.records import BrokerRecord
+from pydanube.cluster.records import BrokerRecord, BrokerState
 from pydanube.errors import InvalidRequest, NotFound, NotSupported
 from pydanube.model.ids import BrokerId
 from pydanube.topics.manager import TopicManager
@@ -60,7 +60,7 @@ class BrokerAdminServicer:
         serve(table, services.TRIGGER_REBALANCE, self.rebalance)
 
     async def list_brokers(self, request: admin.Empty, call: Call) -> admin.BrokerListResponse:
-        """Describe every registered broker."""
+        """Describe every registered broker, and those that gave up and are not back."""
         if self._cluster is None:
             alone = BrokerRecord(
                 broker_url=self._this.urls.broker_url,
@@ -73,8 +73,13 @@ class BrokerAdminServicer:
             )
         view = self._cluster.directory.view
         infos = [
-            _info(broker, record, view.leader, view.state(broker).mode)
+            _info(broker, record, view.leader, _status(view.state(broker)))
             for broker, record in sorted(view.brokers.items())
+        ]
+        infos += [
+            _info(broker, state.place, None, f"down: cannot write: {state.why}")
+            for broker, state in view.lost().items()
+            if state.place is not None
         ]
         return admin.BrokerListResponse(brokers=infos)
 
@@ -150,7 +155,7 @@ class BrokerAdminServicer:
         """Move topics to a better balance, or say what would move."""
         if self._cluster is not None and self._cluster.balancing is not None:
             return await self._rebalance(self._cluster.balancing, request)
-        return admin.RebalanceResponse(success=False, error_message=f"rebalancing {_ALONE}")
+        return _no_moves(f"rebalancing {_ALONE}", dry_run=request.dry_run)
 
     async def _rebalance(
         self, balancing: "Balancing", request: admin.RebalanceRequest
@@ -158,7 +163,7 @@ class BrokerAdminServicer:
         moves_max = request.max_moves if request.HasField("max_moves") else None
         decision = balancing.plan(moves_max)
         if not decision.moves:
-            return admin.RebalanceResponse(success=False, error_message=decision.reason)
+            return _no_moves(decision.reason, dry_run=request.dry_run)
         moves = decision.moves if request.dry_run else await balancing.rebalance_now(moves_max)
         return admin.RebalanceResponse(
             success=True,
@@ -174,6 +179,13 @@ class BrokerAdminServicer:
                 for move in moves
             ],
         )
+
+
+def _no_moves(reason: str, *, dry_run: bool) -> admin.RebalanceResponse:
+    """Answer that nothing moves: that is what a dry run asks, and else a wish not granted."""
+    if dry_run:
+        return admin.RebalanceResponse(success=True, note=reason)
+    return admin.RebalanceResponse(success=False, error_message=reason)
 
 
 def _balance_message(balance: "Balance") -> admin.ClusterBalanceResponse:
@@ -198,6 +210,10 @@ def _balance_message(balance: "Balance") -> admin.ClusterBalanceResponse:
     )
 
 
+def _status(state: BrokerState) -> str:
+    return f"{state.mode}: could not write: {state.why}" if state.why else state.mode
+
+
 def _info(
     broker: BrokerId, record: BrokerRecord, leader: BrokerId | None, mode: str
 ) -> admin.BrokerInfo:
@@ -206,7 +222,8 @@ def _info(
         broker_addr=record.broker_url,
         broker_role="Cluster_Leader" if broker == leader else "Cluster_Follower",
         admin_addr=record.admin_url,
-        metrics_addr=record.metrics_url,
+        # Without a scheme, as the reference writes it: its tools put one before it.
+        metrics_addr=record.metrics_url.removeprefix("http://"),
         broker_status=mode,
     )
 

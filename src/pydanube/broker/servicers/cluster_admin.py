@@ -1,7 +1,10 @@
 """ClusterAdmin: which brokers agree on the metadata, and how they come and go."""
 
 from pydanube.errors import InvalidRequest
+from pydanube.metadata import keys
 from pydanube.metadata.raft_store import RaftStore
+from pydanube.metadata.store import Delete
+from pydanube.model.ids import BrokerId
 from pydanube.wire.calls import Call, HandlerTable
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
@@ -66,6 +69,9 @@ class ClusterAdminServicer:
     ) -> admin.RemoveNodeResponse:
         """Take a node out of the cluster."""
         await self._raft.remove_member(request.node_id)
+        if request.node_id != self._raft.node:  # Who is no member any more writes nothing.
+            # Whether it takes topics is of no interest any more, nor what it could not write.
+            await self._raft.transact([], [Delete(keys.broker_state(BrokerId(request.node_id)))])
         return admin.RemoveNodeResponse(
             success=True, message=f"node {request.node_id} is no member any more"
         )

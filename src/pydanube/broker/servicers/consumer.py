@@ -31,6 +31,7 @@ from pydanube.wire.calls import (
 from pydanube.wire.danube import services
 from pydanube.wire.danube.convert import delivered_place, delivery_suffix, encode_message
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.danube.marks import mark_of, marked_address
 from pydanube.wire.danube.status import refusal
 
 REFUSAL_PAUSE_SECONDS = 1.0
@@ -152,16 +153,15 @@ class ConsumerServicer:
         try:
             while True:
                 deliveries = await stream.next(_GROUP_MESSAGES_MAX, _GROUP_BYTES_MAX)
-                async for group in self._groups(registered, stream, deliveries):
-                    size = sum(map(body_bytes, group))
-                    if size > RECEIVED_BYTES_MAX and registered.topic.is_reliable:
+                async for group, payload_bytes in self._groups(registered, stream, deliveries):
+                    if payload_bytes > RECEIVED_BYTES_MAX // 2 and registered.topic.is_reliable:
                         stream.long_messages.begin(_long_messages(group))
                         yield group
                         stream.long_messages.sent(self._clock.monotonic_ms())
                     else:
                         yield group
                     registered.subscription.drained(stream, len(group))
-                    metrics.delivered(len(group), size)
+                    metrics.delivered(len(group), payload_bytes)
         except StreamEnded as ended:
             if ended.error is not None:
                 raise refusal(ended.error) from None
@@ -176,31 +176,31 @@ class ConsumerServicer:
         registered: RegisteredConsumer,
         stream: ConsumerStream,
         deliveries: Sequence[Delivery],
-    ) -> AsyncIterator[list[Body]]:
-        """Encode deliveries into groups of a size that is good to send at once."""
+    ) -> AsyncIterator[tuple[list[Body], int]]:
+        """Encode deliveries into groups of a size that is good to send; tell their payloads'."""
         group: list[Body] = []
-        size = 0
+        size = payload_bytes = 0
         for delivery in deliveries:
             async for piece in _pieces(registered, stream, delivery):
                 group += self._encode(registered, piece, delivery.attempt)
                 size += piece.size_bytes
+                payload_bytes += piece.payload_bytes
                 if size >= _GROUP_BYTES_MAX:
-                    yield group
-                    group, size = [], 0
+                    yield group, payload_bytes
+                    group, size, payload_bytes = [], 0, 0
         if group:
-            yield group
+            yield group, payload_bytes
 
     def _encode(self, registered: RegisteredConsumer, piece: Piece, attempt: int) -> list[Body]:
-        topic, subscription = registered.topic, registered.subscription.name
-        requests = self._requests(topic, piece)
-        first = piece.start if topic.is_reliable else None
+        topic, subscription = registered.topic.name, registered.subscription
+        requests = self._requests(registered.topic, piece)
+        if not registered.topic.is_reliable:
+            suffix = delivery_suffix(topic, None, subscription.name, attempt)
+            return [(request, suffix) for request in requests]
+        address = marked_address(self._broker_url, subscription.mark)
+        first, name = piece.start, subscription.name
         return [
-            (
-                request,
-                delivery_suffix(
-                    topic.name, None if first is None else first + row, subscription, attempt
-                ),
-            )
+            (request, delivery_suffix(topic, first + row, name, attempt, address))
             for row, request in enumerate(requests)
         ]
 
@@ -228,8 +228,11 @@ class ConsumerServicer:
         except (CallRefused, DanubeError) as error:
             self._settle_elsewhere(error, data, call, reply)
             return
-        answer = api.AckResponse(request_id=request.request_id)
-        subscription.ack(start, Offset(start + 1), partial(_answer, reply, answer))
+        done = partial(_answer, reply, api.AckResponse(request_id=request.request_id))
+        if not subscription.may_settle(mark_of(request.msg_id.broker_addr), start, call.peer):
+            subscription.ignore(done)
+            return
+        subscription.ack(start, Offset(start + 1), done)
 
     def nack(self, data: bytes, call: Call, reply: Reply) -> None:
         """Have a message delivered again; the reply follows once it is counted durably."""
@@ -242,8 +245,11 @@ class ConsumerServicer:
         except (CallRefused, DanubeError) as error:
             self._settle_elsewhere(error, data, call, reply)
             return
-        reason = request.reason[:_REASON_CHARACTERS_MAX] if request.HasField("reason") else None
         done = partial(_answer, reply, api.NackResponse(request_id=request.request_id))
+        if not subscription.may_settle(mark_of(request.msg_id.broker_addr), start, call.peer):
+            subscription.ignore(done)
+            return
+        reason = request.reason[:_REASON_CHARACTERS_MAX] if request.HasField("reason") else None
         subscription.nack(start, Offset(start + 1), request.delay_ms, reason, done)
 
     def _settle_elsewhere(

@@ -6,6 +6,7 @@ from pydanube.errors import InvalidRequest
 from pydanube.model.names import check_client_name
 from pydanube.model.policies import OwnRetention, Policies, Retention, retention_in_force
 from pydanube.model.timing import MILLISECONDS_MAX
+from pydanube.topics.leaving import say_goodbye
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.registration import Registration
 from pydanube.topics.seeking import seek_everywhere
@@ -55,8 +56,11 @@ class ControlServicer:
     async def close_consumer(
         self, request: own.CloseConsumerRequest, call: Call
     ) -> own.CloseConsumerResponse:
-        """Let a consumer go at once."""
-        await self._registration.close_consumer(request.consumer_id, call.peer)
+        """Let a consumer go at once, with its name unless it keeps that."""
+        if request.keeps_name:
+            say_goodbye(self._registration, request.consumer_id, call.peer)
+        else:
+            await self._registration.close_consumer(request.consumer_id, call.peer)
         return own.CloseConsumerResponse()
 
     async def unsubscribe(

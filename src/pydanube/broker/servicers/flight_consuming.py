@@ -108,8 +108,10 @@ class ExchangeStream:
         topic_metrics = metrics.topic(registered.topic.name)
         self._metrics = topic_metrics.subscription(registered.subscription.name)
         self._reliable = registered.topic.is_reliable
+        self._mark = registered.subscription.mark
         self._sent = RangeSet()
-        """What it has been sent and has not acked, for acks of everything up to an offset."""
+        """What it has been sent under that mark and has not acked: what acks without a mark, and of
+        everything up to an offset, are about."""
         self._notices: deque[bytes] = deque()
         self._acks_under_way = 0
         self._room = asyncio.Event()
@@ -155,20 +157,21 @@ class ExchangeStream:
 
     async def _encode(self, deliveries: Sequence[Delivery]) -> Groups:
         group: list[Body] = []
-        size = rows = 0
+        size = rows = payload_bytes = 0
         for delivery in deliveries:
             async for piece in self._pieces(delivery):
                 for part in small_enough(piece):
                     group.append(self._message(part, delivery.attempt))
                     size += body_bytes(group[-1])
                     rows += part.count
+                    payload_bytes += part.payload_bytes
                     if size >= GROUP_BYTES_MAX:
                         yield group
-                        self._metrics.delivered(rows, size)
-                        group, size, rows = [], 0, 0
+                        self._metrics.delivered(rows, payload_bytes)
+                        group, size, rows, payload_bytes = [], 0, 0, 0
         if group:
             yield group
-            self._metrics.delivered(rows, size)
+            self._metrics.delivered(rows, payload_bytes)
 
     async def _pieces(self, delivery: Delivery) -> AsyncIterator[Piece]:
         if delivery.pieces is not None:
@@ -183,13 +186,20 @@ class ExchangeStream:
                 yield part
 
     def _message(self, piece: Piece, attempt: int) -> Body:
-        offset = None
-        if self._reliable:
-            offset = piece.start
-            if len(self._sent) < RANGES_MAX:
-                self._sent.add(piece.start, piece.end)
         rows = rows_message(piece.batch, piece.first_row, piece.end_row)
-        return flight_data(rows, encode(Delivered(offset=offset, attempt=attempt)))
+        if not self._reliable:
+            return flight_data(rows, encode(Delivered(attempt=attempt)))
+        sent = self._sent_now()
+        if len(sent) < RANGES_MAX:
+            sent.add(piece.start, piece.end)
+        said = Delivered(offset=piece.start, attempt=attempt, mark=self._mark)
+        return flight_data(rows, encode(said))
+
+    def _sent_now(self) -> RangeSet:
+        """Return what has been sent since the subscription was last moved."""
+        if self._mark != self._subscription.mark:
+            self._mark, self._sent = self._subscription.mark, RangeSet()
+        return self._sent
 
     def _take_notices(self) -> list[bytes]:
         notices = list(self._notices)
@@ -214,22 +224,36 @@ class ExchangeStream:
         if data.header and read_head(bytes(data.header)).row_count:
             raise InvalidRequest("consumers send app_metadata, not rows; publish with DoPut")
         said = decode_metadata(ConsumerSays, data.app_metadata, "what a consumer says")
-        acks = said.ack
+        acks = self._delivered(said.ack, said.mark)
         if said.ack_until is not None:
-            acks = acks + self._sent.within(0, said.ack_until)
-        for start, end in _checked(acks):
+            acks += self._sent_now().within(0, said.ack_until)
+        for start, end in acks:
             self._sent.remove(start, end)
-            self._subscription.ack(start, end, self._recorded)
+            self._subscription.ack(Offset(start), Offset(end), self._recorded)
         reason = said.reason[:REASON_CHARACTERS_MAX] if said.reason is not None else None
-        for start, end in _checked(said.nack):
+        for start, end in self._delivered(said.nack, said.mark):
             self._sent.remove(start, end)
-            self._subscription.nack(start, end, said.delay_ms, reason, self._recorded)
+            delay_ms = said.delay_ms
+            self._subscription.nack(Offset(start), Offset(end), delay_ms, reason, self._recorded)
         if said.credit:
             self._subscription.drained(self._stream, said.credit)
         if said.id is not None:
             self._acks_under_way += 1
             # Moves nothing, and is answered when all before it is durable.
             self._subscription.advance(Offset(0), partial(self._durable, said.id))
+
+    def _delivered(self, ranges: Sequence[Range], mark: str | None) -> list[Range]:
+        """Return what of these ranges a consumer may settle: what this subscription delivered.
+
+        It shows so by the mark of the deliveries. Without one it speaks of this stream alone.
+        """
+        for start, end in ranges:
+            if start >= end:
+                raise InvalidRequest(f"[{start}, {end}] is no range; its end is the next offset")
+        if mark is not None:
+            return list(ranges) if self._subscription.knows(mark) else []
+        sent = self._sent_now()
+        return [part for start, end in ranges for part in sent.within(start, end)]
 
     def _recorded(self, error: DanubeError | None) -> None:
         if error is not None:
@@ -243,10 +267,3 @@ class ExchangeStream:
             self._notices.append(metadata_only(encode(AcksDurable(acked=ack_id))))
             self._stream.wake()
         self._room.set()
-
-
-def _checked(ranges: Sequence[Range]) -> list[tuple[Offset, Offset]]:
-    for start, end in ranges:
-        if start >= end:
-            raise InvalidRequest(f"[{start}, {end}] is no range; its end is the next offset")
-    return [(Offset(start), Offset(end)) for start, end in ranges]

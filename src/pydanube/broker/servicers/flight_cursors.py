@@ -6,11 +6,12 @@ from typing import assert_never
 
 from pydanube.broker.servicers.flight_plan import log_of, position_of, topic_id
 from pydanube.broker.servicers.flight_questions import AskCursor, CursorVerb
-from pydanube.errors import AlreadyExists, DanubeError, InvalidRequest
+from pydanube.errors import AlreadyExists, Conflict, DanubeError, InvalidRequest
 from pydanube.model.ids import Offset
 from pydanube.model.names import check_client_name
 from pydanube.runtime.clock import Clock
 from pydanube.runtime.tasks import carry_through
+from pydanube.subscriptions.subscription import Subscription
 from pydanube.topics.leases import LEASE_MS, Lease
 from pydanube.topics.positions import offset_at
 from pydanube.topics.registration import Registration
@@ -85,6 +86,7 @@ class CursorParts:
             raise AlreadyExists(f"topic {topic.name} has a subscription {name} already")
         if verb == "advance":
             topic.leases.check_holder(name, action.holder)
+            _check_mark(action, topic, topic.subscriptions[name])
 
     async def _change(
         self, verb: CursorVerb, action: CursorAction, topic: Topic, position: Offset
@@ -118,6 +120,7 @@ class CursorParts:
 
     async def _advance(self, action: CursorAction, topic: Topic, position: Offset) -> None:
         _, subscription = self._registration.subscription(topic.name, action.subscription)
+        _check_mark(action, topic, subscription)
         durable: asyncio.Future[DanubeError | None] = asyncio.get_running_loop().create_future()
         subscription.advance(position, durable.set_result)
         error = await durable
@@ -138,6 +141,7 @@ class CursorParts:
             holder=None if lease is None else lease.holder,
             ttl_ms=None if lease is None else lease.ttl_ms,
             holds=topic.leases.holds(action.subscription),
+            mark=subscription.mark,
         )
 
 
@@ -159,6 +163,16 @@ async def _position(verb: CursorVerb, action: CursorAction, topic: Topic) -> Off
             f"{log.durable_end}; position {position} is none, nor the next one"
         )
     return position
+
+
+def _check_mark(action: CursorAction, topic: Topic, subscription: Subscription) -> None:
+    """Refuse to advance a cursor that is not the one that the caller means any more."""
+    mark = action.marks.get(topic.name)
+    if mark is not None and not subscription.knows(mark):
+        raise Conflict(
+            f"cursor {subscription.name} of {topic.name} was moved, or dropped and made again; ask "
+            "cursor.get where it stands, and advance it with the mark of that answer"
+        )
 
 
 def _rehearsed(action: CursorAction, topic: Topic) -> CursorAnswer:

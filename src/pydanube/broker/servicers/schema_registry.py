@@ -89,14 +89,16 @@ class SchemaRegistryServicer:
     async def list_subjects(
         self, request: schema.ListSubjectsRequest, call: Call
     ) -> schema.ListSubjectsResponse:
-        """Describe all subjects in a line each; one without versions has the latest version 0."""
+        """Describe all subjects in a line each, but for those whose versions were all deleted."""
         subjects = []
         for record in self._schemas.subjects():
             latest = record.latest
+            if latest is None:
+                continue  # It only keeps its id and its numbers, for the next version.
             summary = schema.SubjectSummary(
                 subject=record.subject,
-                schema_type=latest.schema_type if latest is not None else "",
-                latest_version=latest.version if latest is not None else 0,
+                schema_type=latest.schema_type,
+                latest_version=latest.version,
                 compatibility_mode=record.mode,
                 schema_id=record.id,
                 tags=self._schemas.tags(record),
@@ -130,6 +132,12 @@ class SchemaRegistryServicer:
         """Delete a version that no topic needs."""
         await self._schemas.delete_version(request.subject, request.version, force=request.force)
         text = f"version {request.version} of {request.subject} is deleted"
+        subject = self._schemas.subject(request.subject)
+        if subject is not None and subject.latest is None:
+            text += (
+                f"; it was the last one, and {request.subject} is listed again once it gets "
+                f"version {subject.next_version}"
+            )
         return schema.DeleteSchemaVersionResponse(success=True, message=text)
 
     async def delete_subject(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from pydanube.runtime.files import AppendFile
+from pydanube.runtime.files import AppendFile, NoRoom
 from pydanube.runtime.simulation.contents import FileContents
 from pydanube.runtime.simulation.disk_faults import OperationName
 from pydanube.runtime.simulation.machine import Machine
@@ -87,7 +87,7 @@ class SimulatedAppendFile(AppendFile):
         free = self._machine.free_bytes()
         if free is not None and len(data) > free:
             self._append_some(data[:free])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+            raise NoRoom(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         self._contents.append(data)
 
     def _append_some(self, data: bytes) -> None:
@@ -114,7 +114,7 @@ class SimulatedAppendFile(AppendFile):
             if not outcome.done():
                 outcome.set_result(None)
         if self._calls:
-            self._machine.after_delay(self._calls[0].steps[0].name, self._take_step)
+            self._machine.after_delay(self._calls[0].steps[0].name, self._take_step, self._path)
 
     def _take_step(self) -> None:
         call = self._calls[0]

@@ -1,4 +1,4 @@
-"""The bytes of one simulated file: what a reader sees, and what a crash would leave of it. Pure."""
+"""The bytes of one simulated file: what a reader sees, and what a crash would leave of it."""
 
 import errno
 

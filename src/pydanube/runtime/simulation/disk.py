@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from pydanube.runtime.files import AppendFile, FileLock, Files
+from pydanube.runtime.files import AppendFile, FileLock, Files, NoRoom
 from pydanube.runtime.randomness import Randomness, SeededRandomness
 from pydanube.runtime.simulation.append_file import SimulatedAppendFile
 from pydanube.runtime.simulation.contents import FileContents
@@ -65,7 +65,12 @@ class SimulatedFiles(Files):
 
     @override
     async def create(self, path: str) -> AppendFile:
-        return await self._open("create", path, self._medium.create)
+        def create(path: str) -> FileContents:
+            if self._machine.free_bytes() == 0:
+                raise NoRoom(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            return self._medium.create(path)
+
+        return await self._open("create", path, create)
 
     @override
     async def open_append(self, path: str) -> AppendFile:
@@ -242,9 +247,24 @@ class SimulatedDisk(SimulatedFiles):
         """Let the next such operation fail, on a path that begins with `under`."""
         self._faults.fail_next(name, error, under)
 
+    def exhaust(self, number: int | None) -> None:
+        """Open nothing any more, as without descriptors (EMFILE) or memory; None: do so again."""
+        self._faults.exhaust(number)
+
     def slow(self, name: OperationName, seconds: float) -> None:
         """Let each such operation take that much longer, until told otherwise."""
         self._faults.slow(name, seconds)
+
+    def hang(self, *, under: str = "") -> None:
+        """Let writes and syncs of open files hang, on paths that begin with `under`.
+
+        They go on after `let_go`, and those of an incarnation that ends are over with it.
+        """
+        self._faults.hang(under)
+
+    def let_go(self) -> None:
+        """Let go on what hangs."""
+        self._faults.let_go()
 
     @property
     def capacity_bytes(self) -> int | None:

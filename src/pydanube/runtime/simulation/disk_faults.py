@@ -2,11 +2,15 @@
 
 import asyncio
 import errno
+import os
 import posixpath
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from pydanube.runtime.files import NoRoom, naming_no_room
 
 _Result = TypeVar("_Result")
 _OPERATIONS_REMEMBERED = 100_000
@@ -41,6 +45,25 @@ _CHANGING: frozenset[OperationName] = frozenset(
         "truncate",
     }
 )
+_OPENING: frozenset[OperationName] = frozenset(
+    {
+        "create",
+        "list_names",
+        "lock",
+        "open_append",
+        "read",
+        "sync_directory",
+        "truncate",
+    }
+)
+"""What takes a descriptor, and changes nothing if there is none."""
+_NAMING_NO_ROOM: frozenset[OperationName] = frozenset(
+    {"append", "create", "lock", "make_directory", "open_append", "rename"}
+)
+"""What fails for want of room when a test says so; a sync that fails has failed, for any reason."""
+
+
+_HANGING: frozenset[OperationName] = frozenset({"append", "sync"})
 
 
 class SimulatedCrash(OSError):
@@ -77,13 +100,20 @@ class DiskFaults:
         self.log: deque[Operation] = deque(maxlen=_OPERATIONS_REMEMBERED)
         self.stopped = asyncio.Event()
         self._failures: list[_Failure] = []
+        self._exhausted: int | None = None
         self._slowness: dict[OperationName, float] = {}
+        self._hanging: list[str] = []
+        self._held: list[Callable[[], None]] = []
         self._crash_number: int | None = None
         self._crash_after = False
 
     def fail_next(self, name: OperationName, error: OSError, under: str = "") -> None:
         """Let the next such operation fail, on a path that begins with `under`."""
         self._failures.append(_Failure(name, error, under))
+
+    def exhaust(self, number: int | None) -> None:
+        """Open nothing any more, for the reason of that number; None: open everything again."""
+        self._exhausted = number
 
     def slow(self, name: OperationName, seconds: float) -> None:
         """Let each such operation take that much longer, until told otherwise."""
@@ -92,6 +122,25 @@ class DiskFaults:
     def extra_seconds(self, name: OperationName) -> float:
         """Return how much longer such an operation takes than usual."""
         return self._slowness.get(name, 0.0)
+
+    def hang(self, under: str) -> None:
+        """Let no write and no sync of files on paths that begin with `under` come to an end."""
+        self._hanging.append(under)
+
+    def holds(self, name: OperationName, path: str, happen: Callable[[], None]) -> bool:
+        """Tell whether an operation hangs; then it happens when it is let go."""
+        place = posixpath.normpath(path)
+        hangs = name in _HANGING and any(place.startswith(under) for under in self._hanging)
+        if hangs:
+            self._held.append(happen)
+        return hangs
+
+    def let_go(self) -> None:
+        """Let everything happen that hung."""
+        held, self._held = self._held, []
+        self._hanging.clear()
+        for happen in held:
+            asyncio.get_running_loop().call_soon(happen)
 
     def crash_at(self, number: int, *, after: bool) -> None:
         """Stop the machine before, or right after, the changing operation of that number."""
@@ -106,7 +155,9 @@ class DiskFaults:
         # A new event, because the next incarnation may live on another event loop.
         self.stopped = asyncio.Event()
         self._crash_number = None
+        self._exhausted = None
         self._failures.clear()
+        self.let_go()
 
     def carry_out(
         self,
@@ -118,6 +169,8 @@ class DiskFaults:
         """Do it, unless a fault is due; `fail` does the damage that such a failure leaves."""
         if self.stopped.is_set():
             raise SimulatedCrash(f"{name} {path}: the machine has stopped")
+        if self._exhausted is not None and name in _OPENING:
+            raise NoRoom(self._exhausted, os.strerror(self._exhausted), path)
         changing = name in _CHANGING
         if changing:
             self.operations += 1
@@ -129,7 +182,8 @@ class DiskFaults:
         if failure is not None:
             if fail is not None:
                 fail()
-            raise failure
+            with naming_no_room() if name in _NAMING_NO_ROOM else nullcontext():
+                raise failure
         try:
             return apply()
         finally:

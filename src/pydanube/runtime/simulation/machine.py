@@ -38,8 +38,10 @@ class Machine:
         if incarnation != self.incarnation:
             raise SimulatedCrash("the machine crashed while this was under way, or before")
 
-    def after_delay(self, name: OperationName, happen: Callable[[], None]) -> None:
+    def after_delay(self, name: OperationName, happen: Callable[[], None], path: str = "") -> None:
         """Call back when such an operation takes effect: never at once, seldom in order."""
+        if self.faults.holds(name, path, happen):
+            return
         loop = asyncio.get_running_loop()
         seconds = self.randomness.uniform(*self.delay_seconds) + self.faults.extra_seconds(name)
         if seconds > 0:

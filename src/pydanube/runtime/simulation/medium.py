@@ -1,4 +1,4 @@
-"""The names on a simulated disk: what a process sees, and what a crash would leave of it. Pure."""
+"""The names on a simulated disk: what a process sees, and what a crash would leave of it."""
 
 import errno
 import os

@@ -19,18 +19,15 @@ def value_faults(
         if keyword not in reader:
             continue
         allowed = _keys(reader["enum"] if keyword == "enum" else [reader["const"]])
+        given = shortened(reader[keyword])
         if written is None:
-            found.append(
-                Incompatibility(path, "enum_added", "any value", shortened(reader[keyword]))
-            )
+            found.append(Incompatibility(path, f"{keyword}_added", "any value", given))
             continue
         lost = [value for value in written if orjson.dumps(value) not in allowed]
-        if lost:
-            found.append(
-                Incompatibility(
-                    path, "enum_values_removed", shortened(lost), shortened(reader[keyword])
-                )
-            )
+        if lost and keyword == "const" and "const" in writer:
+            found.append(Incompatibility(path, "const_changed", shortened(writer["const"]), given))
+        elif lost:
+            found.append(Incompatibility(path, "enum_values_removed", shortened(lost), given))
     return found
 
 

@@ -8,7 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pydanube.spark.source.rows import Place
-from pydanube.spark.source.segment_files import TimeBounds
+
+TimeBounds = tuple[int | None, int | None]
+"""Earliest and latest publish_time in milliseconds, both included; None: not bounded."""
+ANY_TIME: TimeBounds = (None, None)
 
 Operator = Literal["=", "<", "<=", ">", ">=", "in", "prefix", "set"]
 

@@ -34,6 +34,7 @@ class Cursors:
         self._name = options.subscription
         self._holder = f"spark-{SystemRandomness().below(2**64):016x}"
         self._held: set[str] = set()
+        self._marks: dict[str, str] = {}
         self._mirrored: dict[str, int] = {}
         self._outdone = False
 
@@ -45,6 +46,9 @@ class Cursors:
             answer = self._brokers.act("cursor.create", action, CursorsAnswer)
             found |= {topic: each.position for topic, each in answer.cursors.items()}
             self._held |= answer.cursors.keys()
+            self._marks |= {
+                topic: each.mark for topic, each in answer.cursors.items() if each.mark is not None
+            }
         return found
 
     def advance(self, positions: Mapping[str, int]) -> None:
@@ -71,7 +75,10 @@ class Cursors:
 
     def _move(self, positions: Mapping[str, Position]) -> None:
         action = CursorAction(
-            subscription=self._name, positions=dict(positions), holder=self._holder
+            subscription=self._name,
+            positions=dict(positions),
+            holder=self._holder,
+            marks={topic: self._marks[topic] for topic in positions if topic in self._marks},
         )
         # Not repeated: the next batch brings the next position.
         self._brokers.once(lambda broker: broker.act("cursor.advance", action, CursorsAnswer))
@@ -103,7 +110,11 @@ def move_for_holder(brokers: Brokers, subscription: str, positions: Mapping[str,
         if standing is None or standing.position >= position:
             continue
         action = CursorAction(
-            topic=topic, subscription=subscription, position=position, holder=standing.holder
+            topic=topic,
+            subscription=subscription,
+            position=position,
+            holder=standing.holder,
+            marks={} if standing.mark is None else {topic: standing.mark},
         )
         try:
             brokers.act("cursor.advance", action, CursorAnswer)

@@ -15,7 +15,13 @@ from pydanube.spark.brokers import Brokers, brokers_of
 from pydanube.spark.errors import DataLoss
 from pydanube.spark.options import ReadOptions, Selection
 from pydanube.spark.registry import ReaderSchema, writer_schema
-from pydanube.spark.source.conditions import Condition, expression_of, time_bounds
+from pydanube.spark.source.conditions import (
+    ANY_TIME,
+    Condition,
+    TimeBounds,
+    expression_of,
+    time_bounds,
+)
 from pydanube.spark.source.decoding import PayloadDecoder, fit
 from pydanube.spark.source.planning import Piece
 from pydanube.spark.source.rows import (
@@ -25,7 +31,7 @@ from pydanube.spark.source.rows import (
     stored_columns,
     to_rows,
 )
-from pydanube.spark.source.segment_files import ANY_TIME, SegmentFiles, TimeBounds
+from pydanube.spark.source.segment_files import SegmentFiles
 from pydanube.spark.source.topics import Topics
 from pydanube.spark.workers import keep_what_is_loaded
 from pydanube.storage.config import Durable

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from pydanube.errors import Corruption, Unavailable
 from pydanube.runtime.blocking import read_file, remove_file, replace_file
+from pydanube.spark.source.conditions import ANY_TIME, TimeBounds
 from pydanube.spark.source.rows import ROWS_AT_ONCE
 from pydanube.spark.source.stored_objects import StoredObjects
 from pydanube.storage.config import Durable
@@ -24,11 +25,6 @@ _KEY = re.compile(
     r"(?P<namespace>[^/]+)/(?P<topic>[^/]+)/(?P<id>[^/]+)/"
     r"(?P<base>\d{20})-(?P<end>\d{20})-\d+-[0-9a-f]+\.parquet"
 )
-
-
-TimeBounds = tuple[int | None, int | None]
-"""Earliest and latest publish_time in milliseconds, both included; None: not bounded."""
-ANY_TIME: TimeBounds = (None, None)
 
 
 class SegmentName(Struct, frozen=True, kw_only=True):

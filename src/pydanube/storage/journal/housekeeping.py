@@ -139,10 +139,11 @@ class Housekeeping:
             index = self._contents.topics.get(topic_id)
             if index is not None:
                 index.forget_before(file.end)
-        index_path = f"{self._directory}/{index_name(start)}"
-        if await self._files.exists(index_path):
-            await self._files.remove(index_path)
-        await self._files.remove(f"{self._directory}/{log_name(start)}")
+        for name in (index_name(start), log_name(start)):
+            path = f"{self._directory}/{name}"
+            # Not there if this was begun before and failed, as for want of a descriptor.
+            if await self._files.exists(path):
+                await self._files.remove(path)
         await self._files.sync_directory(self._directory)
         self._journal_files.pop(0)
         self._metrics.deleted("retention")

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from pydanube.errors import InvalidRequest
 from pydanube.runtime.files import Files
-from pydanube.storage.errors import JournalDamaged
+from pydanube.storage.errors import JournalDamaged, ways_apart
 from pydanube.storage.journal.contents import JournalContents, JournalFile, index_name
 from pydanube.storage.journal.records import Kind
 from pydanube.storage.journal.survey import Survey, list_journal, survey
@@ -66,7 +66,7 @@ def _check_owner(found: Survey, directory: str, identity: str) -> None:
     if header is not None and identity and header.identity and header.identity != identity:
         raise InvalidRequest(
             f"the journal in {directory} belongs to {header.identity}, this broker is {identity}; "
-            "give the broker its own directory (storage.local_wal_root)"
+            f"{ways_apart(directory)}"
         )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 from typing_extensions import override
@@ -11,10 +12,19 @@ from pydanube.errors import DanubeError, InvalidRequest, Overloaded, Unavailable
 from pydanube.model.ids import JournalPosition
 from pydanube.model.policies import Durability
 from pydanube.observability.counts import JournalMetrics
+from pydanube.observability.logging import Logger
 from pydanube.runtime.clock import Clock
-from pydanube.runtime.files import AppendFile, Files
+from pydanube.runtime.files import AppendFile, Files, NoRoom
+from pydanube.runtime.mended_file import MendedFile
+from pydanube.runtime.room import Room, WaitEnded
 from pydanube.runtime.tasks import call_soon
-from pydanube.storage.frames import PAYLOAD_BYTES_MAX, PREFIX_BYTES, encode_frame
+from pydanube.storage.frames import (
+    PAYLOAD_BYTES_MAX,
+    PREFIX_BYTES,
+    FrameScan,
+    Stop,
+    encode_frame,
+)
 from pydanube.storage.journal.contents import JournalContents, JournalFile, log_name
 from pydanube.storage.journal.records import (
     FileHeader,
@@ -22,6 +32,8 @@ from pydanube.storage.journal.records import (
     Snapshot,
     encode_prologue,
 )
+
+_log = Logger(__name__)
 
 # Encoding a group keeps the event loop busy; this much takes some milliseconds.
 _GROUP_BYTES_MAX = 8 * 1024 * 1024
@@ -77,17 +89,25 @@ class _Barrier(Entry):
 async def begin_file(
     files: Files, directory: str, start: JournalPosition, header: FileHeader, snapshot: Snapshot
 ) -> tuple[JournalFile, AppendFile]:
-    """Create the journal file that starts there, durable with its prologue before it is used."""
+    """Create the journal file that starts there, durable with its prologue before it is used.
+
+    After NoRoom nothing is left of it, and it may be begun again.
+    """
     parts: list[bytes] = []
     end: int = start
     for kind, flags, payload in encode_prologue(header, snapshot):
         frame = encode_frame(kind, end, start, [payload], flags=flags)
         end += sum(map(len, frame))
         parts += frame
-    handle = await files.create(f"{directory}/{log_name(start)}")
+    path = f"{directory}/{log_name(start)}"
+    handle = await files.create(path)
     try:
         await handle.append_and_sync(parts)
         await files.sync_directory(directory)
+    except NoRoom:
+        await handle.close()
+        await files.remove(path)
+        raise
     except BaseException:
         await handle.close()
         raise
@@ -104,6 +124,10 @@ class JournalWriter:
     journal for good: nobody knows then which bytes reached the disk, so everything that waits and
     everything later is refused, nothing is tried again, and only recovery may decide what the
     journal holds.
+
+    Where there is no room, for a new file or behind the end of this one, nothing has failed yet:
+    what was taken in waits, and what comes is refused, until there is. Then the same bytes are
+    written to the same place (docs/decisions/0053-room.md).
     """
 
     def __init__(
@@ -131,7 +155,10 @@ class JournalWriter:
         self._header = header
         self._contents = contents
         self._journal_files = journal_files
-        self._handle = handle
+        self._group_start = journal_files[-1].end
+        """Where the latest group of the file being written begins, or its prologue."""
+        self._handle = self._mended(handle, journal_files[-1])
+        self._room = Room(clock, self._wait_began, self._wait_ended)
         self._file_bytes_max = file_bytes_max
         self._file_ms_max = file_ms_max
         self._begun_ms = clock.monotonic_ms()
@@ -150,6 +177,8 @@ class JournalWriter:
         self.written = self.durable = journal_files[-1].end
         self.unsynced_bytes = 0
         self.failure: DanubeError | None = None
+        self.writing_since_ms: int | None = None
+        """Since when the group that is being written is under way; None while none is."""
 
     def queue(self, entry: Entry, *, reserve_bytes: int = 0) -> None:
         """Take a record in, or raise Overloaded or Unavailable and forget it.
@@ -175,6 +204,8 @@ class JournalWriter:
             raise Unavailable(str(self.failure))
         if self._closing:
             raise Unavailable("the journal is closed; the broker is stopping")
+        if self._room.waiting_for is not None and not reserve_bytes:
+            raise Overloaded(f"{self.waiting_for}; repeat in a moment")
         unsynced = self.unsynced_bytes + size
         if unsynced > self._unsynced_bytes_max + reserve_bytes and self.unsynced_bytes:
             raise Overloaded(
@@ -188,21 +219,42 @@ class JournalWriter:
         try:
             while self._queue or not self._closing:
                 if self._queue:
+                    self.writing_since_ms = self._clock.monotonic_ms()
                     await self._commit()
+                    self.writing_since_ms = None
                 else:
                     self._wakeup.clear()
                     await self._wakeup.wait()
+            self.writing_since_ms = self._clock.monotonic_ms()
             await self._write_closed()
-        except OSError as error:
+        except WaitEnded as error:
+            self.failure = Unavailable(
+                f"the journal in {self._directory} was closed while it waited: {error}"
+            )
+        except (OSError, MemoryError) as error:
             self._stop(error)
         finally:
+            self.writing_since_ms = None
             if self.failure is None:
                 self.failure = Unavailable("the journal is closed; the broker is stopping")
             self._tell_all(self.failure)
             self._ended.set()
 
+    @property
+    def waiting_for(self) -> str | None:
+        """What the journal has no room for, in a sentence with the remedy; None while it has."""
+        waiting_for = self._room.waiting_for
+        if waiting_for is None:
+            return None
+        return f"the journal in {self._directory} waits for room: {waiting_for}"
+
     async def flush(self) -> None:
-        """Wait until everything queued so far is synced; raise Unavailable if it will not be."""
+        """Wait until everything queued so far is synced; raise Unavailable if it will not be.
+
+        Raises Unavailable, too, when that cannot be told, for the journal waits for room.
+        """
+        if self.waiting_for is not None:
+            raise Unavailable(self.waiting_for)
         barrier = _Barrier()
         self.queue(barrier)
         await barrier.passed
@@ -211,6 +263,7 @@ class JournalWriter:
         """Write what is queued and a CLOSED record, unless the journal has failed."""
         self._closing = True
         self._wakeup.set()
+        self._room.end()
         if self._running:
             await self._ended.wait()
         await self._handle.close()
@@ -224,13 +277,14 @@ class JournalWriter:
         parts, end = self._encode_group(active)
         started = self._clock.monotonic_seconds()
         if any(entry.durability == "os" for entry in self._group):
-            await self._handle.append(parts)
+            await self._room.carry_out(lambda: self._handle.append(parts))
             self.written = end
             self._tell(None, "os")
             await self._handle.sync()
         elif parts:
-            await self._handle.append_and_sync(parts)
+            await self._room.carry_out(lambda: self._handle.append_and_sync(parts))
         if parts:
+            self._group_start = active.end
             seconds = self._clock.monotonic_seconds() - started
             self._metrics.synced(seconds, len(self._group), end - active.end)
         active.end = self.written = self.durable = end
@@ -284,10 +338,12 @@ class JournalWriter:
     async def _rotate(self, reason: str) -> None:
         finished = self._journal_files[-1]
         header = msgspec.structs.replace(self._header, created_ms=self._clock.now_ms())
-        file, handle = await begin_file(
-            self._files, self._directory, finished.end, header, self._contents.snapshot()
+        snapshot = self._contents.snapshot()
+        file, handle = await self._room.carry_out(
+            lambda: begin_file(self._files, self._directory, finished.end, header, snapshot)
         )
-        old, self._handle = self._handle, handle
+        old, self._handle = self._handle, self._mended(handle, file)
+        self._group_start = file.start
         self._journal_files.append(file)
         self._begun_ms = self._clock.monotonic_ms()
         self.written = self.durable = file.end
@@ -298,10 +354,39 @@ class JournalWriter:
     async def _write_closed(self) -> None:
         active = self._journal_files[-1]
         parts = encode_frame(Kind.CLOSED, active.end, active.end, [])
-        await self._handle.append_and_sync(parts)
-        active.end = self.written = self.durable = JournalPosition(active.end + PREFIX_BYTES)
+        with suppress(NoRoom):  # The mark only spares the next start some work.
+            await self._handle.append_and_sync(parts)
+            active.end = self.written = self.durable = JournalPosition(active.end + PREFIX_BYTES)
 
-    def _stop(self, error: OSError) -> None:
+    def _mended(self, handle: AppendFile, file: JournalFile) -> MendedFile:
+        path = f"{self._directory}/{file.name}"
+
+        async def ends_well() -> bool:
+            data = await self._files.read(
+                path, self._group_start - file.start, file.end - self._group_start
+            )
+            scan = FrameScan(data, self._group_start)
+            whole = all(frame.end <= len(data) for frame in scan)
+            return whole and scan.stop is Stop.END and len(data) == file.end - self._group_start
+
+        return MendedFile(self._files, path, handle, lambda: file.end - file.start, ends_well)
+
+    def _wait_began(self, lacking: str) -> None:
+        _log.warning(
+            "the journal waits for room and refuses messages until there is some",
+            directory=self._directory,
+            cause=lacking,
+        )
+        # Who waits for a flush may wait for long now, and nothing of theirs is at stake.
+        waiting = Unavailable(f"the journal in {self._directory} waits for room: {lacking}")
+        for barrier in (*self._group, *self._queue):
+            if isinstance(barrier, _Barrier):
+                barrier.finished(waiting)
+
+    def _wait_ended(self, waited_ms: int) -> None:
+        _log.info("the journal has room again", directory=self._directory, waited_ms=waited_ms)
+
+    def _stop(self, error: OSError | MemoryError) -> None:
         self.failure = Unavailable(
             f"the journal in {self._directory} stopped after a failed write: {error}. "
             "Reliable topics of this broker accept nothing until it is restarted; see to the disk "

@@ -29,6 +29,7 @@ _REQUEST_ID = b"\x08"
 _REPLY_TOPIC_OFFSET = b"\xa0\x06"
 _MSG_ID = b"\x12"
 _MSG_ID_TOPIC_NAME = b"\x12"
+_MSG_ID_BROKER_ADDR = b"\x1a"
 _MSG_ID_TOPIC_OFFSET = b"\x28"
 _SUBSCRIPTION_NAME = b"\x32"
 _ATTRIBUTE = b"\x3a"
@@ -129,26 +130,33 @@ def encode_send_response(request_id: int, offset: int | None) -> bytes:
     return reply if offset is None else reply + _REPLY_TOPIC_OFFSET + _varint(offset)
 
 
-def delivery_suffix(topic: str, offset: int | None, subscription: str, attempt: int) -> bytes:
+def delivery_suffix(
+    topic: str, offset: int | None, subscription: str, attempt: int, address: str | None = None
+) -> bytes:
     """Return the bytes that turn a publish request into a delivery.
 
-    They name the topic subscribed to, the subscription, the offset (None on non-reliable topics)
-    and, from the second attempt on, the attempt; all else stays as the producer sent it.
+    They name the topic subscribed to, the subscription, the offset (None on non-reliable topics),
+    the address to be given back with an ack, if any, and, from the second attempt on, the attempt;
+    all else stays as the producer sent it.
     """
-    openings, subscription_field = _fixed_parts(topic, subscription)
+    openings, subscription_field = _fixed_parts(topic, subscription, address)
     number = b"" if offset is None else _varint(offset)
     suffix = openings[len(number)] + number + subscription_field
     return suffix if attempt <= 1 else suffix + _attempt_field(attempt)
 
 
 @lru_cache(maxsize=4096)
-def _fixed_parts(topic: str, subscription: str) -> tuple[tuple[bytes, ...], bytes]:
+def _fixed_parts(
+    topic: str, subscription: str, address: str | None
+) -> tuple[tuple[bytes, ...], bytes]:
     """Return msg_id up to the offset's digits, by their number, and the subscription's field."""
-    topic_field = _delimited(_MSG_ID_TOPIC_NAME, topic.encode())
-    openings = [_delimited(_MSG_ID, topic_field)]
+    place = _delimited(_MSG_ID_TOPIC_NAME, topic.encode())
+    if address is not None:
+        place += _delimited(_MSG_ID_BROKER_ADDR, address.encode())
+    openings = [_delimited(_MSG_ID, place)]
     for digits in range(1, _VARINT_BYTES_MAX + 1):
-        length = len(topic_field) + len(_MSG_ID_TOPIC_OFFSET) + digits
-        openings.append(_MSG_ID + _varint(length) + topic_field + _MSG_ID_TOPIC_OFFSET)
+        length = len(place) + len(_MSG_ID_TOPIC_OFFSET) + digits
+        openings.append(_MSG_ID + _varint(length) + place + _MSG_ID_TOPIC_OFFSET)
     return tuple(openings), _delimited(_SUBSCRIPTION_NAME, subscription.encode())
 
 

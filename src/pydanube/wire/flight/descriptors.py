@@ -141,7 +141,9 @@ class SubscribeCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How many rows may be unacked in the subscription, unless an operator has set it."""
 
 
-class ConsumerSays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConsumerSays(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """The app_metadata of what a consumer sends afterwards."""
 
     credit: Annotated[int, Meta(ge=0, le=CREDIT_MAX)] = 0
@@ -154,6 +156,8 @@ class ConsumerSays(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Of the nack."""
     reason: str | None = None
     """Of the nack."""
+    mark: str | None = None
+    """Of the deliveries that `ack` and `nack` are about; without it, those of this stream."""
     id: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
     """To be sent back once the acks are durable."""
 
@@ -164,6 +168,8 @@ class Delivered(Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: int | None = None
     """Of the first row; best-effort topics have none."""
     attempt: int
+    mark: str | None = None
+    """To be given back with acks and nacks; best-effort topics and old brokers send none."""
 
 
 class AcksDurable(Struct, frozen=True, kw_only=True):
@@ -238,7 +244,9 @@ class LocateAnswer(Struct, frozen=True, kw_only=True):
     topics: dict[str, TopicPlace]
 
 
-class CursorAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CursorAction(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """The body of `cursor.create`, `.lease`, `.advance`, `.get`, and of `seek`.
 
     Of the fields that say where it is about, one is given: `topic`, `topics` or `positions`.
@@ -262,6 +270,8 @@ class CursorAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Of the lease: how long history is held while the cursor is not advanced."""
     hold: bool = True
     """Of the lease: whether history the cursor has not passed is held."""
+    marks: dict[str, str] = {}
+    """Of `cursor.advance`: by topic or partition, the mark of the cursor that is meant."""
 
 
 class CursorAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -278,6 +288,8 @@ class CursorAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ttl_ms: int | None = None
     holds: bool
     """Whether history from `position` on stays because of it."""
+    mark: str | None = None
+    """Of this life of the cursor: dropped and made again, or moved by `seek`, it has another."""
 
 
 class SetPropertyAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

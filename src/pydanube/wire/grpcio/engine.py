@@ -14,6 +14,7 @@ from pydanube.wire.calls import (
     Body,
     Call,
     CallRefused,
+    ConnectionLimit,
     DirectHandler,
     Engine,
     ExchangeHandler,
@@ -61,8 +62,17 @@ class GrpcioEngine(Engine):
     """Carries calls with grpcio. A handler that fails unexpectedly fails its own call only."""
 
     @override
-    async def serve(self, table: HandlerTable, host: str, port: int) -> "GrpcioServer":
-        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+    async def serve(
+        self,
+        table: HandlerTable,
+        host: str,
+        port: int,
+        connections: ConnectionLimit | None = None,
+    ) -> "GrpcioServer":
+        options = [*_OPTIONS]
+        if connections is not None:
+            options.append(("grpc.max_allowed_incoming_connections", connections.connections_max))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX)
         server.add_generic_rpc_handlers((_TableHandler(table),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:

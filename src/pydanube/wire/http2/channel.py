@@ -57,7 +57,7 @@ class Http2Channel(ExchangeChannel):
         self._clock = clock or SystemClock()
         self._scope = TaskScope(_report)
         self._connection: ClientConnection | None = None
-        self._is_connecting = False
+        self._connecting: ClientConnection | None = None
         self._waiting: deque[ClientCall] = deque()
         self._running: dict[ClientCall, None] = {}
         self._blocks: dict[str, bytes] = {}
@@ -138,12 +138,14 @@ class Http2Channel(ExchangeChannel):
         for call in list(self._running):
             call.end(StatusCode.CANCELLED, _CLOSED)
         self._waiting.clear()
+        connections = self._connecting, self._connection
         await self._scope.close()
-        if self._connection is not None:
-            self._connection.close()
-            if self._address.tls:
-                # TLS takes its leave both ways; a loop that ends before cannot close its sockets.
-                await self._connection.until_lost(LEAVE_SECONDS_MAX)
+        for connection in connections:
+            if connection is not None:
+                connection.close()
+                # An event loop that ends or blocks before its sockets are closed keeps the broker
+                # waiting for them.
+                await connection.until_lost(LEAVE_SECONDS_MAX)
 
     def _block(
         self, path: str, metadata: Mapping[str, str] | None, timeout_seconds: float | None
@@ -178,12 +180,12 @@ class Http2Channel(ExchangeChannel):
 
     def _connect_if_needed(self) -> None:
         usable = self._connection is not None and self._connection.is_usable
-        if not usable and not self._is_connecting:
-            self._is_connecting = True
-            self._scope.start(self._connect(), f"connect to {self._address.authority}")
+        if not usable and self._connecting is None:
+            connection = ClientConnection(self._limits, self._clock, self._start_waiting)
+            self._connecting = connection
+            self._scope.start(self._connect(connection), f"connect to {self._address.authority}")
 
-    async def _connect(self) -> None:
-        connection = ClientConnection(self._limits, self._clock, self._start_waiting)
+    async def _connect(self, connection: ClientConnection) -> None:
         task = asyncio.current_task()
         assert task is not None, "connecting is a task"
         seconds = self._limits.handshake_seconds_max
@@ -203,7 +205,7 @@ class Http2Channel(ExchangeChannel):
             self._connection = connection
         finally:
             timer.cancel()
-            self._is_connecting = False
+            self._connecting = None
             if self._connection is not connection:
                 connection.close()
         self._start_waiting()

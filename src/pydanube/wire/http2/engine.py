@@ -5,8 +5,8 @@ import ssl
 from typing_extensions import override
 
 from pydanube.runtime.clock import Clock, SystemClock
-from pydanube.wire.calls import Engine, HandlerTable
-from pydanube.wire.http2.limits import Http2Limits
+from pydanube.wire.calls import ConnectionLimit, Engine, HandlerTable
+from pydanube.wire.http2.limits import Http2Limits, with_connections
 from pydanube.wire.http2.server import Http2Server
 from pydanube.wire.http2.tls import TlsFiles
 
@@ -26,8 +26,17 @@ class Http2Engine(Engine):
         self._tls = tls
 
     @override
-    async def serve(self, table: HandlerTable, host: str, port: int) -> Http2Server:
-        server = Http2Server(table, self._limits, self._clock)
+    async def serve(
+        self,
+        table: HandlerTable,
+        host: str,
+        port: int,
+        connections: ConnectionLimit | None = None,
+    ) -> Http2Server:
+        limits = self._limits
+        if connections is not None:
+            limits = with_connections(limits, connections)
+        server = Http2Server(table, limits, self._clock)
         if isinstance(self._tls, TlsFiles):
             await server.listen(host, port, await self._tls.load())
             server.keep_fresh(self._tls)

@@ -1,8 +1,12 @@
 """How much a peer may ask of one connection. Every limit is on by default."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from pydanube.wire.calls import ConnectionLimit
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -22,6 +26,17 @@ class Http2Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     connections_per_address_max: Annotated[
         int, Meta(ge=1, description="Connections from one address.")
     ] = 4_096
+    backlog: Annotated[
+        int,
+        Meta(ge=1, description="Connections that wait to be accepted, or leave, turned away."),
+    ] = 1_024
+    held_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Unfinished requests and unread replies of all connections together.",
+        ),
+    ] = 1024 * MIB
     streams_max: Annotated[int, Meta(ge=1, description="Calls at once on a connection.")] = 4_096
     message_bytes_max: Annotated[int, Meta(ge=1, description="Size of one message, unpacked.")] = (
         16 * MIB
@@ -97,6 +112,34 @@ class Http2Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ping_seconds_max: Annotated[
         float, Meta(gt=0, description="Until that PING must be answered.")
     ] = 20.0
+
+
+def with_connections(limits: Http2Limits, connections: ConnectionLimit) -> Http2Limits:
+    """Return the limits for a server that holds so many connections."""
+    return replace(
+        limits,
+        connections_max=connections.connections_max,
+        connections_per_address_max=connections.per_address_max,
+        backlog=connections.backlog,
+        held_bytes_max=connections.held_bytes_max,
+    )
+
+
+def plan_relief(held: Sequence[int], bytes_max: int) -> list[int]:
+    """Return whom to part with, by their places, so that the others hold no more than that.
+
+    Those who hold most go first, so that as few as possible do.
+    """
+    total = sum(held)
+    leaving: list[int] = []
+    if total <= bytes_max:
+        return leaving
+    for place in sorted(range(len(held)), key=lambda place: -held[place]):
+        if total <= bytes_max:
+            break
+        leaving.append(place)
+        total -= held[place]
+    return leaving
 
 
 class Allowance:

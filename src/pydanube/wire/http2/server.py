@@ -11,8 +11,8 @@ from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable, Server
-from pydanube.wire.http2.limits import Http2Limits
-from pydanube.wire.http2.server_connection import Registry, ServerConnection
+from pydanube.wire.http2.limits import Http2Limits, plan_relief
+from pydanube.wire.http2.server_connection import Registry, ServerConnection, TurnedAway
 from pydanube.wire.http2.tls import REFRESH_SECONDS, TlsFiles
 from pydanube.wire.http2.turns import Turns
 
@@ -20,7 +20,6 @@ TICK_SECONDS_MAX: Final = 1.0
 FAREWELL_SECONDS: Final = 1.0
 """How long clients may take to close after the server has cut their calls off."""
 ADDRESSES_LOGGED_MAX: Final = 8
-_BACKLOG: Final = 1_024
 
 _log = get_logger(__name__)
 
@@ -37,6 +36,7 @@ class Http2Server(Server, Registry):
         self._per_address: Counter[str] = Counter()
         self._turned_away: Counter[str] = Counter()
         """How often since the last tick, by address: one line in the log, whatever the crowd."""
+        self._leaving: set[TurnedAway] = set()
         self._turns = Turns(clock)
         self._all_gone = asyncio.Event()
         self._all_gone.set()
@@ -53,7 +53,7 @@ class Http2Server(Server, Registry):
                 host,
                 port,
                 ssl=tls,
-                backlog=_BACKLOG,
+                backlog=self._limits.backlog,
                 ssl_handshake_timeout=self._limits.handshake_seconds_max if tls else None,
             )
         except OSError as error:
@@ -112,6 +112,17 @@ class Http2Server(Server, Registry):
             self._all_gone.set()
 
     @override
+    def let_leave(self, stranger: TurnedAway) -> bool:
+        if len(self._leaving) >= self._limits.backlog:
+            return False
+        self._leaving.add(stranger)
+        return True
+
+    @override
+    def has_left(self, stranger: TurnedAway) -> None:
+        self._leaving.discard(stranger)
+
+    @override
     async def stop(self, grace_seconds: float) -> None:
         self._listener.close()
         for connection in list(self._connections):
@@ -142,9 +153,29 @@ class Http2Server(Server, Registry):
         now_ms = self._clock.monotonic_ms()
         for connection in list(self._connections):
             connection.tick(now_ms)
+        self._relieve_memory()
         for address, count in self._turned_away.most_common(ADDRESSES_LOGGED_MAX):
-            _log.warning("connections were turned away", address=address, count=count)
+            _log.warning(
+                "connections were turned away",
+                address=address,
+                count=count,
+                open=len(self._connections),
+                limit=self._limits.connections_max,
+            )
         self._turned_away.clear()
+
+    def _relieve_memory(self) -> None:
+        """Part with those who make us hold most, if all together make us hold too much."""
+        connections = list(self._connections)
+        held = [connection.held_bytes for connection in connections]
+        for place in plan_relief(held, self._limits.held_bytes_max):
+            _log.warning(
+                "a connection is given up, for too much is held for all of them",
+                peer=connections[place].peer,
+                held_bytes=held[place],
+                limit=self._limits.held_bytes_max,
+            )
+            connections[place].abort()
 
 
 def _time_limits(limits: Http2Limits) -> list[float]:

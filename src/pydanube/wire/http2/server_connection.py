@@ -47,14 +47,27 @@ class Registry(Protocol):
     def dismiss(self, connection: "ServerConnection") -> None:
         """Forget it; harmless for one that was not admitted."""
 
+    def let_leave(self, stranger: "TurnedAway") -> bool:
+        """Allow it a moment to read why it must go, unless too many have theirs."""
+
+    def has_left(self, stranger: "TurnedAway") -> None:
+        """Forget it; harmless for one that was given no moment."""
+
 
 class TurnedAway(asyncio.Protocol):
-    """Who found too many others here. It is told so, as cheaply as can be, and has to leave."""
+    """Who found too many others here. It is told so, as cheaply as can be, and has to leave.
 
-    def __init__(self, transport: asyncio.Transport, clock: Clock) -> None:
+    Where many come at a time, not even that: they would take the descriptors of others.
+    """
+
+    def __init__(self, transport: asyncio.Transport, clock: Clock, registry: Registry) -> None:
         self._transport = transport
+        self._registry = registry
         self._heard_bytes = 0
         self._dismissal = clock.call_later(FAREWELL_MS / 1000, self._dismiss)
+        if not registry.let_leave(self):
+            drop(transport)
+            return
         transport.write(_TOO_MANY)
         say_farewell(transport)
 
@@ -70,6 +83,7 @@ class TurnedAway(asyncio.Protocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._dismissal.cancel()
+        self._registry.has_left(self)
 
 
 class ServerConnection(Receiver, Busy):
@@ -109,7 +123,7 @@ class ServerConnection(Receiver, Busy):
         self._loop = asyncio.get_running_loop()
         self.peer, self.address = peer_name(self._transport)
         if not self._registry.admit(self):
-            self._transport.set_protocol(TurnedAway(self._transport, self._clock))
+            self._transport.set_protocol(TurnedAway(self._transport, self._clock, self._registry))
             return
         peer = Peer(self.peer, certificate_names(self._transport))
         self._calls = ServerCalls(
@@ -227,6 +241,12 @@ class ServerConnection(Receiver, Busy):
         """Close, after what has been answered is written."""
         self._codec.connection_lost()
         self._flush()
+
+    @property
+    def held_bytes(self) -> int:
+        """What is in memory for this peer: unfinished requests, and replies it has not read."""
+        waiting = self._transport.get_write_buffer_size()
+        return self._codec.buffered_bytes + self._codec.queued_bytes + waiting
 
     def abort(self) -> None:
         """Close at once."""

@@ -335,3 +335,36 @@ def test_a_crash_while_a_sync_is_under_way_may_lose_the_bytes() -> None:
     for seed in range(30):
         on_a_disk(scenario, seed)
     assert {b"", b"abc"} < set(found)
+
+
+def test_writes_hang_until_they_are_let_go() -> None:
+    async def scenario(disk: SimulatedDisk) -> None:
+        hangs, other = await disk.create("/data/hangs"), await disk.create("/data/other")
+        disk.hang(under="/data/hangs")
+        writing = asyncio.create_task(hangs.append_and_sync([b"late"]))
+        await other.append_and_sync([b"in time"])
+        await asyncio.sleep(100)
+        assert not writing.done()
+        assert disk.contents("/data/hangs") == b""
+        disk.let_go()
+        await writing
+        assert disk.contents("/data/hangs") == b"late"
+        await hangs.append_and_sync([b"r"])
+
+    on_a_disk(scenario)
+
+
+def test_a_write_that_hangs_ends_with_its_process_and_writes_nothing() -> None:
+    async def scenario(disk: SimulatedDisk) -> None:
+        file = await disk.mount().create("/data/hangs")
+        disk.hang()
+        writing = asyncio.create_task(file.append([b"never"]))
+        await asyncio.sleep(1)
+        disk.kill()
+        with pytest.raises(SimulatedCrash):
+            await writing
+        assert disk.contents("/data/hangs") == b""
+        await (await disk.open_append("/data/hangs")).append_and_sync([b"anew"])
+        assert disk.contents("/data/hangs") == b"anew"
+
+    on_a_disk(scenario)

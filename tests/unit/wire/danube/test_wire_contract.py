@@ -169,6 +169,7 @@ def test_every_field_below_100_is_shared_and_ours_are_named_here():
         "danube_admin.PartitionedTopicRequest.durability",
         "danube_admin.DescribeTopicResponse.durability",
         "danube_admin.DescribeTopicResponse.partitions",
+        "danube_admin.RebalanceResponse.note",
         "danube_schema.DeleteSchemaVersionRequest.force",
     }
 

@@ -80,6 +80,8 @@ class FakeTransport(asyncio.Transport):
         return sum(map(len, self.writes))
 
     def write(self, data):
+        if self.aborted:
+            raise RuntimeError("unable to perform operation; the handler is closed")  # As uvloop.
         self.writes.append(bytes(data))
 
     def can_write_eof(self):
@@ -334,6 +336,18 @@ async def test_a_peer_that_is_gone_already_raises_nothing(connect, way):
         connection.cut()
     assert transport.aborted
     connection.connection_lost(None)
+
+
+async def test_an_answer_to_a_peer_that_is_lost_before_it_is_written_raises_nothing(connect):
+    transport, replies, complaints = FakeTransport(), [], []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    connection = connect(transport, handler=lambda message, call, reply: replies.append(reply))
+    connection.data_received(HELLO + request(1))
+    replies[0].send(b"too late")
+    transport.abort()
+    connection.connection_lost(ConnectionResetError())
+    await all_turns_taken()
+    assert complaints == []
 
 
 async def test_what_a_peer_says_after_its_farewell_is_ignored_and_soon_cut_short(connect):

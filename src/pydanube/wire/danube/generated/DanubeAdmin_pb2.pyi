@@ -432,9 +432,12 @@ class RebalanceResponse(_message.Message):
     MOVES_EXECUTED_FIELD_NUMBER: _builtins.int
     PROPOSED_MOVES_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     moves_executed: _builtins.int
     error_message: _builtins.str
+    note: _builtins.str
+    """Why a dry run proposes nothing."""
     @_builtins.property
     def proposed_moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProposedMove]: ...
     def __init__(
@@ -444,10 +447,11 @@ class RebalanceResponse(_message.Message):
         moves_executed: _builtins.int = ...,
         proposed_moves: _abc.Iterable[Global___ProposedMove] | None = ...,
         error_message: _builtins.str = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_message", b"error_message", "moves_executed", b"moves_executed", "proposed_moves", b"proposed_moves", "success", b"success"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_message", b"error_message", "moves_executed", b"moves_executed", "note", b"note", "proposed_moves", b"proposed_moves", "success", b"success"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

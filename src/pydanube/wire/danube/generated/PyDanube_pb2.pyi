@@ -130,15 +130,19 @@ class CloseConsumerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CONSUMER_ID_FIELD_NUMBER: _builtins.int
+    KEEPS_NAME_FIELD_NUMBER: _builtins.int
     consumer_id: _builtins.int
+    keeps_name: _builtins.bool
+    """It may come back under its name; until then its place is free for others."""
     def __init__(
         self,
         *,
         consumer_id: _builtins.int = ...,
+        keeps_name: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_id", b"consumer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_id", b"consumer_id", "keeps_name", b"keeps_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""What the house runs on itself: tests, generated files, figures. Nothing a user runs."""
