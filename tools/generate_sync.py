@@ -27,7 +27,15 @@ TWINS = {
     "Schemas": "pydanube.client.schemas",
 }
 BASES = {"Client": "BlockingClient", "Reader": "Blocking", "Schemas": "Blocking"}
-LEFT_OUT = {"Consumer.open", "Client.close", "Schemas.calls", "Consumer.receive_nowait"}
+LEFT_OUT = {
+    "Consumer.open",
+    "Consumer.displace",
+    "Consumer.is_namesake_of",
+    "Client.close",
+    "Client.brokers",
+    "Schemas.calls",
+    "Consumer.receive_nowait",
+}
 """Called by the client alone; written by hand."""
 DEFAULT_TYPE = "type: type[Value] = bytes,"
 DEFAULT_TYPE_NOTE = "# type: ignore[assignment]  # Value's own default."

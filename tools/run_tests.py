@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 from tools.stages import Result, Stage, run_lanes  # noqa: E402  (found through the line above)
 
 ALONE = ("integration", "simulation", "e2e")
-NO_TESTS = ("support", "__pycache__")
+NO_TESTS = ("chaos", "support", "__pycache__")
 PROTOCOL = "tests/integration/protocol"
 """Hundreds of small brokers that mostly wait: they run many at a time."""
 SPARK = "tests/integration/spark"

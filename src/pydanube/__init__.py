@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pydanube.client.client import Client, connect
     from pydanube.client.codecs import Codec, codec_for
     from pydanube.client.consumer import Consumer
+    from pydanube.client.dead_letters import DeadLetters
     from pydanube.client.errors import ClientClosed, UndecodablePayload
     from pydanube.client.flight import MessageBatch
     from pydanube.client.message import ReceivedMessage, SentBatch, SentMessage
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
         Unavailable,
         WrongBroker,
     )
+    from pydanube.model.failure_policies import FailurePolicyChange
+    from pydanube.model.policies import FailurePolicy
     from pydanube.model.schemas import SchemaReference
+    from pydanube.model.standing import SubscriptionStanding
     from pydanube.testing.broker import Broker
 
 __version__ = "0.1.0"
@@ -49,7 +53,10 @@ __all__ = [
     "Consumer",
     "Corruption",
     "DanubeError",
+    "DeadLetters",
     "DeliveredBatch",
+    "FailurePolicy",
+    "FailurePolicyChange",
     "InvalidRequest",
     "MessageBatch",
     "NotFound",
@@ -62,6 +69,7 @@ __all__ = [
     "SchemaReference",
     "SentBatch",
     "SentMessage",
+    "SubscriptionStanding",
     "Unavailable",
     "UndecodablePayload",
     "WrongBroker",
@@ -77,7 +85,10 @@ _FOUND_IN = {
     "ClientClosed": "pydanube.client.errors",
     "Codec": "pydanube.client.codecs",
     "Consumer": "pydanube.client.consumer",
+    "DeadLetters": "pydanube.client.dead_letters",
     "DeliveredBatch": "pydanube.client.batch_consumer",
+    "FailurePolicy": "pydanube.model.policies",
+    "FailurePolicyChange": "pydanube.model.failure_policies",
     "MessageBatch": "pydanube.client.flight",
     "Producer": "pydanube.client.producer",
     "Reader": "pydanube.client.reader",
@@ -86,6 +97,7 @@ _FOUND_IN = {
     "SchemaReference": "pydanube.model.schemas",
     "SentBatch": "pydanube.client.message",
     "SentMessage": "pydanube.client.message",
+    "SubscriptionStanding": "pydanube.model.standing",
     "UndecodablePayload": "pydanube.client.errors",
     "codec_for": "pydanube.client.codecs",
     "connect": "pydanube.client.client",

@@ -24,6 +24,8 @@ class DanubeError(Exception):
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
+    next_step: ClassVar[str | None] = None
+    """What helps, where that is another thing than for others of its kind."""
 
 
 class InvalidRequest(DanubeError):

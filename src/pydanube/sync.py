@@ -51,8 +51,10 @@ if TYPE_CHECKING:
     )
     from pydanube.client.schemas import SchemaName
     from pydanube.client.schemas import Schemas as AsyncSchemas
-    from pydanube.model.policies import SubscriptionType
+    from pydanube.model.failure_policies import FailurePolicyChange
+    from pydanube.model.policies import FailurePolicy, SubscriptionType
     from pydanube.model.schemas import SchemaReference, ValidationPolicy
+    from pydanube.model.standing import SubscriptionStanding
     from pydanube.runtime.clock import Clock
     from pydanube.runtime.randomness import Randomness
 
@@ -174,6 +176,24 @@ class Client(BlockingClient):
         since 1970>", which mean the first message published then or later. Nothing is sent yet.
         """
         return Reader(self._inner.reader(topic, start=start, end=end), self._thread)
+
+    def change_failure_policy(
+        self,
+        topic: str,
+        subscription: str,
+        change: FailurePolicyChange,
+        *,
+        unless_set: bool = False,
+    ) -> FailurePolicy:
+        """Change what is given of what becomes of messages that fail; return what holds then.
+
+        On all partitions of a topic, at once, and for a subscription to come. With `unless_set` a
+        policy that somebody has set stays. NotSupported from brokers of Danube: their operators set
+        policies.
+        """
+        return self._wait(
+            self._inner.change_failure_policy(topic, subscription, change, unless_set=unless_set)
+        )
 
 
 class Producer(BlockingContext["AsyncProducer[Value]"], Generic[Value]):
@@ -329,6 +349,23 @@ class Consumer(BlockingContext["AsyncConsumer[Value]"], Generic[Value]):
     def unsubscribe(self) -> None:
         """Close, and delete the subscription; Conflict if others consume from it."""
         self._wait(self._inner.unsubscribe())
+
+    def standings(self) -> list[SubscriptionStanding]:
+        """Tell how the subscription gets on, on each topic or partition that is served now.
+
+        It says what blocks or stalls it, how far it is behind, and which failure policy holds.
+        NotSupported, or InvalidRequest, from brokers that cannot tell.
+        """
+        return self._wait(self._inner.standings())
+
+    def stops(self) -> Iterator[SubscriptionStanding]:
+        """Iterate over what stops the subscription, and over what goes on again.
+
+        That is a blocked or stalled state with its offset, reason and next step, and then the state
+        in which it goes on. It looks every five seconds; what is stopped already comes first. Ends
+        when the consumer is closed, or with a broker that cannot tell.
+        """
+        return self._iterate(self._inner.stops())
 
     def batches(self) -> Iterator[DeliveredBatch]:
         """Receive Arrow batches of a reliable topic instead of messages, until closed.

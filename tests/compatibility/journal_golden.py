@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from pydanube.model.batch import Batch
-from pydanube.model.ids import JournalPosition, Offset, ProducerId, TopicId
+from pydanube.model.ids import JournalPosition, Offset, ProducerId, SubscriptionId, TopicId
 from pydanube.model.message import Message
 from pydanube.model.progress import ProgressChange
 from pydanube.runtime.simulation.clock import SimulatedClock
@@ -114,6 +114,26 @@ async def write_golden_padding() -> SimulatedDisk:
     return disk
 
 
+async def write_golden_notes() -> SimulatedDisk:
+    """Two files; the second one begins with what the first one noted of the metadata."""
+    disk = instant_disk()
+    async with broker_on(disk, rotating_at(2_600), identity="GOLDEN/1") as broker:
+        knowing = broker.storage.knowing
+        knowing.follow(lambda: 12)
+        for topic in (1024, 1025):
+            knowing.topic(TopicId(topic), f"/default/topic-{topic}", b'{"id":%d}' % topic)
+            await append(broker, topic, [RICH, PLAIN])
+        subscription = SubscriptionId(2048)
+        knowing.subscription(subscription, TopicId(1024), "readers", b'{"id":2048,"start":0}')
+        await broker.create_subscription(2048, 1)
+        broker.storage.drop_topic(TopicId(1025))
+        for _ in range(2):
+            await append(broker, 1024, [RICH])
+        for _ in range(50):  # Until the first file has its index.
+            await disk.exists(DIRECTORY)
+    return disk
+
+
 async def append(
     broker: Broker, topic: int, messages: list[Message], stamp: ProducerStamp | None = None
 ) -> None:
@@ -127,6 +147,7 @@ GOLDENS = {
     "journal-format-1-producers": write_golden_producers,
     "journal-format-1-cluster": write_golden_cluster,
     "journal-format-1-padding": write_golden_padding,
+    "journal-format-1-notes": write_golden_notes,
 }
 
 

@@ -11,6 +11,7 @@ from pydanube.storage.errors import Fenced
 from pydanube.storage.frames import Frame, FrameScan, Stop, encode_frame
 from pydanube.storage.journal.contents import JournalContents, JournalFile
 from pydanube.storage.journal.index_file import decode_index, encode_index
+from pydanube.storage.journal.known import KnownSubscription, KnownTopic, decode_note, encode_note
 from pydanube.storage.journal.producers import (
     LastBatch,
     ProducerStamp,
@@ -50,6 +51,7 @@ FIRST = GOLDEN / "journal-format-1"
 WITH_PRODUCERS = GOLDEN / "journal-format-1-producers"
 OF_A_CLUSTER = GOLDEN / "journal-format-1-cluster"
 PADDED = GOLDEN / "journal-format-1-padding"
+WITH_NOTES = GOLDEN / "journal-format-1-notes"
 LOST_BYTES = 880
 
 
@@ -102,6 +104,24 @@ async def test_a_journal_of_format_1_is_read(with_index: bool) -> None:
         assert broker.storage.progress(SubscriptionId(7)) == Progress(
             Offset(2), ((4, 6),), ((2, 3, 1), (6, 9, 4))
         )
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+async def test_a_journal_with_notes_of_the_metadata_is_read(with_index: bool) -> None:
+    disk = await disk_with(WITH_NOTES)
+    if not with_index:
+        (index,) = [n for n in await disk.list_names(DIRECTORY) if n.endswith(".index")]
+        await disk.remove(f"{DIRECTORY}/{index}")
+    async with broker_on(disk, identity="GOLDEN/1") as broker:
+        known = broker.storage._contents.known
+        topic = KnownTopic(TopicId(1024), 12, "/default/topic-1024", b'{"id":1024}')
+        assert known.topics == {1024: topic}
+        readers = KnownSubscription(
+            SubscriptionId(2048), TopicId(1024), 12, "readers", b'{"id":2048,"start":0}'
+        )
+        assert known.subscriptions == {2048: readers}
+        assert (known.revision, known.topic_id_max, known.subscription_id_max) == (12, 1025, 2048)
+        assert await read_messages(broker, 1024) == list(enumerate([RICH, PLAIN, RICH, RICH]))
 
 
 @pytest.mark.parametrize("with_index", [True, False])
@@ -188,6 +208,8 @@ def encoded_again(frame: Frame, payload: bytes) -> bytes:
         case Kind.MIRRORED:
             (mirrored,) = encode_mirrored(decode_mirrored(payload))
             return mirrored
+        case Kind.KNOWN:
+            return encode_note(decode_note(payload))
         case Kind.HOLE | Kind.CLOSED | Kind.PADDING:
             return bytes(len(payload))
         case _:

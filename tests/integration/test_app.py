@@ -8,6 +8,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pydantic
@@ -15,6 +16,9 @@ import pytest
 
 import pydanube
 from pydanube import sync
+from pydanube.client import standings
+from pydanube.model.failure_policies import FailurePolicyChange
+from pydanube.model.policies import FailurePolicy
 
 ORDERS, INVOICES = "/default/orders", "/default/invoices"
 
@@ -141,6 +145,194 @@ async def test_a_payload_of_another_type_follows_the_policy(
         await handled.wait()
     found = await unacked(danube_broker, "s", seconds=5 if left else 0.5)
     assert set(found) == ({b"no order"} if left else set())
+
+
+async def test_ten_bad_messages_of_a_thousand_stop_nobody_in_the_default_set_up(
+    danube_broker: pydanube.Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The app of the handlers guide, with an argument that ten messages do not fit."""
+    app = pydanube.App(danube_broker.url)
+    handled: list[str] = []
+    done = asyncio.Event()
+
+    @app.publisher(INVOICES)
+    @app.subscriber(ORDERS, subscription="billing", start_position="earliest")
+    async def bill(order: Invoice) -> str | None:
+        handled.append(order.item)
+        if len(handled) == 990:
+            done.set()
+        return f"{order.item}: {order.euros} EUR" if order.euros else None
+
+    rows = [
+        b'{"item": 7}' if number % 100 == 50 else b'{"item":"i%d","euros":1}' % number
+        for number in range(1_000)
+    ]
+    async with pydanube.connect(danube_broker.url) as client:
+        async with client.producer(ORDERS) as producer:
+            await producer.send_batch(rows)
+        async with asyncio.timeout(120), app:
+            await done.wait()
+            async with client.consumer(
+                f"{ORDERS}-dlq", "look", start_position="earliest"
+            ) as dead_letters:
+                dead = [await dead_letters.receive() for _ in range(10)]
+    assert handled == [f"i{number}" for number in range(1_000) if number % 100 != 50]
+    assert {int(each.attributes["x-original-topic-offset"]) for each in dead} == set(
+        range(50, 1_000, 100)
+    )
+    first = dead[0].attributes
+    assert (first["x-delivery-attempt"], first["x-original-subscription"]) == ("6", "billing")
+    assert "Expected" in first["x-failure-reason"]
+    assert await unacked(danube_broker, "billing") == []
+
+
+async def test_the_order_of_a_key_holds_around_its_bad_messages(
+    danube_broker: pydanube.Broker,
+) -> None:
+    """On Key-Shared a key goes on once its bad message is dead, and not before."""
+    app = pydanube.App(danube_broker.url)
+    handled: dict[str, list[int]] = {}
+    done = asyncio.Event()
+    keys, each, bad = ("a", "b", "c"), 20, 7
+
+    @app.subscriber(ORDERS, subscription="s", start_position="earliest", concurrency=4,
+                    subscription_type="KeyShared", retries=1)  # fmt: skip
+    async def handle(message: pydanube.ReceivedMessage[Invoice]) -> None:
+        order = message.value  # Raises for those that are none.
+        handled.setdefault(order.item, []).append(order.euros)
+        if sum(map(len, handled.values())) == len(keys) * (each - 1):
+            done.set()
+
+    rows = [
+        {
+            "payload": b"bad"
+            if number == bad
+            else b'{"item":"%s","euros":%d}' % (key.encode(), number),
+            "routing_key": key,
+        }
+        for number in range(each)
+        for key in keys
+    ]
+    async with pydanube.connect(danube_broker.url) as client:
+        async with client.producer(ORDERS) as producer:
+            await producer.send_batch(rows)
+        async with asyncio.timeout(60), app:
+            await done.wait()
+        dead = [letter async for letter in pydanube.DeadLetters(client).read(f"{ORDERS}-dlq")]
+    assert handled == {key: [n for n in range(each) if n != bad] for key in keys}
+    assert sorted(letter.routing_key or "" for letter in dead) == list(keys)
+    assert {letter.attempts for letter in dead} == {2}
+
+
+async def policy_of(broker: pydanube.Broker, subscription: str) -> FailurePolicy:
+    async with (
+        pydanube.connect(broker.url) as client,
+        client.consumer(ORDERS, subscription) as consumer,
+    ):
+        [standing] = await consumer.standings()
+        return standing.failure_policy
+
+
+@pytest.mark.parametrize(
+    ("options", "earlier", "expected"),
+    [
+        ({}, None, ("DeadLetter", f"{ORDERS}-dlq", 5)),
+        ({"retries": 2}, None, ("DeadLetter", f"{ORDERS}-dlq", 2)),
+        ({"dead_letter": "/default/lost"}, None, ("DeadLetter", "/default/lost", 5)),
+        ({"dead_letter": False}, None, ("Block", None, 5)),
+        ({}, FailurePolicyChange(poison_policy="Drop"), ("Drop", None, 5)),
+        (
+            {"retries": 1},
+            FailurePolicyChange(poison_policy="Drop", max_redelivery_count=9),
+            ("Drop", None, 1),
+        ),
+        (
+            {"dead_letter": True},
+            FailurePolicyChange(max_redelivery_count=9),
+            ("DeadLetter", f"{ORDERS}-dlq", 9),
+        ),
+    ],
+)
+async def test_a_subscriber_says_what_becomes_of_failures_and_leaves_the_rest_to_operators(
+    orders: pydanube.Broker,
+    options: dict[str, Any],
+    earlier: FailurePolicyChange | None,
+    expected: tuple[str, str | None, int],
+) -> None:
+    app = pydanube.App(orders.url)
+    handled = asyncio.Event()
+
+    @app.subscriber(ORDERS, subscription="s", start_position="earliest", **options)
+    async def handle(order: Order) -> None:
+        handled.set()
+
+    if earlier is not None:
+        async with pydanube.connect(orders.url) as client:
+            await client.change_failure_policy(ORDERS, "s", earlier)
+    async with asyncio.timeout(30), app:
+        await handled.wait()
+    policy = await policy_of(orders, "s")
+    found = policy.poison_policy, policy.dead_letter_topic, policy.max_redelivery_count
+    assert found == expected
+
+
+@pytest.mark.parametrize("options", [{"retries": -1}, {"dead_letter": "lost"}])
+def test_a_wish_that_makes_no_sense_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
+    with pytest.raises(pydanube.InvalidRequest, match=r"retries|lost"):
+        pydanube.App().subscriber(ORDERS, **options)(lambda order: None)
+
+
+async def test_an_app_whose_subscription_is_blocked_says_so(
+    orders: pydanube.Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standings, "WATCH_SECONDS", 0.05)
+    caplog.set_level("INFO", "pydanube.client")
+    app = pydanube.App(orders.url)
+
+    @app.subscriber(ORDERS, subscription="s", start_position="earliest", retries=0,
+                    dead_letter=False)  # fmt: skip
+    async def fail(order: Order) -> None:
+        raise ValueError("sour")
+
+    async def logged(words: str) -> str:
+        while True:
+            for record in caplog.records:
+                if record.name == "pydanube.client.failing" and words in record.getMessage():
+                    return record.getMessage()
+            await asyncio.sleep(0.02)
+
+    async with asyncio.timeout(30), app, pydanube.connect(orders.url) as client:
+        told = await logged("the subscription is blocked")
+        assert f"topic={ORDERS} subscription=s offset=0 attempts=1 reason=ValueError: sour" in told
+        assert "next=danube topics set-failure-policy" in told
+        await client.change_failure_policy(ORDERS, "s", FailurePolicyChange(poison_policy="Drop"))
+        await logged("the subscription goes on")
+
+
+async def test_a_best_effort_topic_is_served_without_a_failure_policy(
+    danube_broker: pydanube.Broker,
+) -> None:
+    async with (
+        pydanube.connect(danube_broker.url) as client,
+        client.producer("/default/news", reliable=False) as producer,
+    ):
+        app = pydanube.App(danube_broker.url)
+        handled = asyncio.Event()
+
+        @app.subscriber("/default/news", subscription="s")
+        async def handle(news: bytes) -> None:
+            handled.set()
+
+        async with asyncio.timeout(30), app:
+            while not handled.is_set():
+                await producer.send(b"new")
+                await asyncio.sleep(0.05)
+        app = pydanube.App(danube_broker.url)
+        app.subscriber("/default/news", subscription="s", retries=3)(handle)
+        async with asyncio.timeout(30), app:
+            assert app._running is not None
+            with pytest.raises(pydanube.Conflict, match="not reliable"):
+                await app._running.until(asyncio.Event().wait())
 
 
 async def test_what_is_returned_is_published(orders: pydanube.Broker) -> None:

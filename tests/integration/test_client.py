@@ -85,8 +85,8 @@ async def test_two_consumers_of_one_name_share_no_message_and_leave_the_broker_i
                 await newer.ack(message)
                 received.append(message.offset)
         assert received == list(range(20))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
+        with pytest.raises(pydanube.Conflict, match="a name of its own"):
+            async with asyncio.timeout(10):
                 await older.receive()
 
 

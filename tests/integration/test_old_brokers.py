@@ -164,3 +164,28 @@ async def test_a_topic_with_partitions_gives_batches_of_each(client: pydanube.Cl
             await consumer.ack_batch(batch)
         assert sorted(numbers) == list(range(30))
     assert await left_over(client) == []
+
+
+async def test_an_app_is_served_without_a_policy_and_told_so_unless_it_asks_for_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with flightless_broker(tmp_path / "data", "http2") as url:
+        async with pydanube.connect(url) as client:
+            await publish(client, b"one")
+        handled = asyncio.Event()
+
+        async def handle(payload: bytes) -> None:
+            handled.set()
+
+        app = pydanube.App(url)
+        app.subscriber(TOPIC, subscription="s", start_position="earliest")(handle)
+        async with asyncio.timeout(30), app:
+            await handled.wait()
+        assert "cannot be told where messages go that fail" in caplog.text
+
+        app = pydanube.App(url)
+        app.subscriber(TOPIC, subscription="s", retries=3)(handle)
+        async with asyncio.timeout(30), app:
+            assert app._running is not None
+            with pytest.raises(pydanube.NotSupported, match="set-failure-policy"):
+                await app._running.until(asyncio.Event().wait())

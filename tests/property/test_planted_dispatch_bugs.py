@@ -182,6 +182,13 @@ def filters_are_ignored(base: Any) -> Bug:
     return {"_join": _join}
 
 
+def another_message_is_told_than_the_one_that_blocks(base: Any) -> Bug:
+    def _give_up(self: Any, start: int, end: int, failure: Failure) -> None:
+        base._give_up(self, start, end, Failure(failure.attempts - 1, failure.reason))
+
+    return {"_give_up": _give_up}
+
+
 def postponed_messages_do_not_wait(base: Any) -> Bug:
     def _postpone(self: Any, event: Any) -> None:
         base._postpone(self, msgspec.structs.replace(event, due_ms=self._now_ms))
@@ -310,6 +317,7 @@ PLANTED: list[tuple[SubscriptionType, Callable[[Any], Bug]]] = [
     ("KeyShared", settling_does_not_release_the_key),
     ("KeyShared", absent_consumers_keep_their_keys),
     ("KeyShared", filters_are_ignored),
+    ("Exclusive", another_message_is_told_than_the_one_that_blocks),
 ]
 
 PLANTED_IN_TIME: list[tuple[SubscriptionType, Callable[[Any], Bug]]] = [

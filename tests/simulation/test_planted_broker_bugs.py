@@ -4,6 +4,7 @@ Some have been in the broker; the world found them, and keeps looking for them h
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
@@ -23,6 +24,7 @@ from pydanube.runtime.room import Room
 from pydanube.runtime.simulation.append_file import SimulatedAppendFile
 from pydanube.runtime.simulation.disk import SimulatedFiles
 from pydanube.storage.journal import recovery
+from pydanube.storage.journal.comparison import Compared
 from pydanube.storage.journal.housekeeping import Housekeeping
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.retention import Use
@@ -37,6 +39,7 @@ from pydanube.topics.catalog import Catalog, Ids
 from pydanube.topics.topic import Topic
 from tests.support import plans
 from tests.support.nemesis import Faults
+from tests.support.older_metadata import OlderMetadata
 from tests.support.workloads import MESSAGE_BYTES_MAX
 from tests.support.world import World
 
@@ -180,7 +183,7 @@ def dead_letters_count_as_stored_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     def hasty(self: Topic, subscription: Subscription, action: Any) -> None:
         store(self, subscription, action)
         loop = asyncio.get_running_loop()
-        loop.call_soon(lambda: subscription.dead_letter_stored(action.offset, stored=True))
+        loop.call_soon(lambda: subscription.dead_letter_stored(action.offset))
 
     monkeypatch.setattr(Topic, "_store_dead_letter", hasty)
     monkeypatch.setattr(plans, "POISON_SHARES", (40,))
@@ -375,6 +378,33 @@ def test_a_planted_bug_is_found(
             if violation.law in laws.split("|"):
                 print(f"{plant.__name__}: found by seed {seed}: {violation}")
                 return
+    pytest.fail(f"{plant.__name__} was not found by {SEEDS_MAX} seeds")
+
+
+def ids_from_the_metadata_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ids, "never_again", lambda self, given: None)
+
+
+def what_the_metadata_lack_counts_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Storage, "compare", lambda self, *arguments: Compared())
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [
+        (ids_from_the_metadata_alone, "does not start|contradicts itself|lost write"),
+        (what_the_metadata_lack_counts_as_deleted, "lost write"),
+    ],
+)
+def test_a_planted_bug_is_found_by_an_older_copy_of_the_metadata(
+    monkeypatch: pytest.MonkeyPatch, plant: Plant, words: str
+) -> None:
+    plant(monkeypatch)
+    for seed in range(SEEDS_MAX):
+        found = " ".join(OlderMetadata(seed).run())
+        if re.search(words, found):
+            print(f"{plant.__name__}: found by seed {seed}: {found[:200]}")
+            return
     pytest.fail(f"{plant.__name__} was not found by {SEEDS_MAX} seeds")
 
 

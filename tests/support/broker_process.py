@@ -43,10 +43,13 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def operator_page(port: int, path: str) -> tuple[int, str]:
+def operator_page(
+    port: int, path: str, host: str = "127.0.0.1", seconds_max: float = 10
+) -> tuple[int, str]:
     """Ask an operator page; return its status and its words."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        url = f"http://{host}:{port}{path}"
+        with urllib.request.urlopen(url, timeout=seconds_max) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -65,8 +68,10 @@ class BrokerProcess:
         *arguments: str,
         engine: str | None = None,
         command: Sequence[str] | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.data_dir = data_dir
+        self.host = host
         self.client_port, self.admin_port, self.metrics_port = free_ports(3)
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
         self._command = command or [str(Path(sys.executable).parent / "danube")]
@@ -79,11 +84,11 @@ class BrokerProcess:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.client_port}"
+        return f"http://{self.host}:{self.client_port}"
 
     @property
     def admin_url(self) -> str:
-        return f"http://127.0.0.1:{self.admin_port}"
+        return f"http://{self.host}:{self.admin_port}"
 
     @property
     def pid(self) -> int:
@@ -98,11 +103,11 @@ class BrokerProcess:
                     "broker",
                     *self._place(),
                     "--broker-addr",
-                    f"127.0.0.1:{self.client_port}",
+                    f"{self.host}:{self.client_port}",
                     "--admin-addr",
-                    f"127.0.0.1:{self.admin_port}",
+                    f"{self.host}:{self.admin_port}",
                     "--prom-exporter",
-                    f"127.0.0.1:{self.metrics_port}",
+                    f"{self.host}:{self.metrics_port}",
                     *self._arguments,
                 ],
                 stdout=log,
@@ -134,7 +139,7 @@ class BrokerProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask an operator page."""
-        return operator_page(self.metrics_port, path)
+        return operator_page(self.metrics_port, path, self.host)
 
     def terminate(self) -> int:
         """Ask the broker to stop and return its exit code."""

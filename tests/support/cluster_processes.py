@@ -1,5 +1,7 @@
-"""Real `danube broker` processes that form a cluster on loopback."""
+"""Real `danube broker` processes that form a cluster, on loopback or on machines of their own."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,8 +14,20 @@ FAST = {"lease_ms": 500, "heartbeat_ms": 40, "election_ms": 200}
 """Times under which a dead broker is noticed within a second."""
 
 
+@dataclass(frozen=True)
+class Machine:
+    """Where one broker runs, and how it is started there."""
+
+    host: str = "127.0.0.1"
+    command: Sequence[str] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 class ClusterProcesses:
-    """Brokers with a directory each, and one for the segments of all."""
+    """Brokers with a directory each, and one for the segments of all.
+
+    `storage` is what they are told of it beside that, or instead of it.
+    """
 
     def __init__(
         self,
@@ -25,18 +39,23 @@ class ClusterProcesses:
         etcd_url: str | None = None,
         more: dict[str, Any] | None = None,
         storage: dict[str, Any] | None = None,
+        machines: Sequence[Machine] | None = None,
     ) -> None:
         ports = free_ports(count)
-        metadata: dict[str, Any] = {"seed_nodes": [f"127.0.0.1:{port}" for port in ports]}
+        machines = machines or [Machine()] * count
+        self.raft_addresses = [
+            f"{machine.host}:{port}" for machine, port in zip(machines, ports, strict=True)
+        ]
+        metadata: dict[str, Any] = {"seed_nodes": self.raft_addresses}
         if etcd_url is not None:
             metadata = {"backend": "etcd", "etcd": {"endpoints": [etcd_url]}}
         self.brokers = []
-        for number, port in enumerate(ports):
+        for number, (machine, port) in enumerate(zip(machines, ports, strict=True)):
             data = directory / f"broker-{number}"
-            data.mkdir(parents=True)
+            data.mkdir(parents=True, exist_ok=True)
             config = {
                 "cluster_name": "E2E",
-                "broker": {"host": "127.0.0.1", "ports": {"raft": port}},
+                "broker": {"host": machine.host, "ports": {"raft": port}},
                 "meta_store": {"data_dir": str(data / "raft"), **metadata},
                 "bootstrap_namespaces": ["default"],
                 "auth": {"mode": "none"},
@@ -53,9 +72,11 @@ class ClusterProcesses:
             }
             path = directory / f"broker-{number}.yml"
             path.write_text(yaml.safe_dump(config))
-            self.brokers.append(
-                BrokerProcess(data, "--mode", "cluster", "--config-file", str(path))
-            )
+            flags = ["--mode", "cluster", "--config-file", str(path)]
+            flags += [] if machine.host == "127.0.0.1" else ["--insecure"]
+            broker = BrokerProcess(data, *flags, command=machine.command, host=machine.host)
+            broker.environment |= machine.environment
+            self.brokers.append(broker)
 
     @property
     def urls(self) -> list[str]:

@@ -417,6 +417,7 @@ class World:
         assert dispatcher.waiting_count == len(waiting) - len(exhausted)
         if self.settings.policy.poison_policy == "Block" and not self.asked:
             assert dispatcher.blocked_count == len(exhausted)
+            self._check_told()
         durable = self.durable_attempts()
         for offset, held in self.held.items():
             assert held.out_with is not None or durable.get(offset) == held.attempts, "forgotten"
@@ -432,6 +433,13 @@ class World:
             assert dispatcher.wake_at_ms <= min(moments), "it will wake too late"
         if self.kind != "KeyShared" and self.settings.rate_per_second is None:
             self._check_nothing_was_held_back(waiting)
+
+    def _check_told(self) -> None:
+        """What blocks is told: the first message of all, and how often it was delivered."""
+        exhausted = {offset: held.attempts for offset, held in self.held.items() if held.exhausted}
+        told = self.dispatcher.first_blocked
+        expected = min(exhausted.items(), default=None)
+        assert (told and (told.offset, told.attempts)) == expected, "who blocks is not told"
 
     def _check_nothing_was_held_back(self, waiting: list[Held]) -> None:
         takers = list(self.consumers.values())

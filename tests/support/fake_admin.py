@@ -27,6 +27,8 @@ class FakeAdmin(Channel):
         self.refusal: CallRefused | None = None
         self.leader = BROKER_ID
         self.closed = False
+        self.changes_policies = False
+        """Whether it can change a policy in part, as brokers of Danube cannot."""
 
     def open_channel(self, url: str) -> "FakeAdmin":
         self.urls.append(url)
@@ -141,7 +143,10 @@ class FakeAdmin(Channel):
         return self.topics.get(request.name, unknown)
 
     def _ListSubscriptions(self, request: Any) -> pb.SubscriptionListResponse:
-        return pb.SubscriptionListResponse(subscriptions=self.topics[request.name].subscriptions)
+        topic = self.topics[request.name]
+        return pb.SubscriptionListResponse(
+            subscriptions=topic.subscriptions, standings=topic.standings
+        )
 
     def _Unsubscribe(self, request: Any) -> pb.SubscriptionResponse:
         self.topics[request.topic].subscriptions.remove(request.subscription)
@@ -170,6 +175,13 @@ class FakeAdmin(Channel):
 
     def _SetMessageTtl(self, _: Any) -> own.SetMessageTtlResponse:
         return own.SetMessageTtlResponse()
+
+    def _UpdateFailurePolicy(self, _: Any) -> own.FailurePolicyResponse:
+        if not self.changes_policies:
+            raise CallRefused(StatusCode.UNIMPLEMENTED, "policies are set as a whole here")
+        return own.FailurePolicyResponse(
+            ack_timeout_ms=7, backoff_strategy="Fixed", poison_policy="Block"
+        )
 
     def _SetSubscriptionFailurePolicy(self, request: Any) -> pb.SubscriptionResponse:
         self.policies[request.topic, request.subscription] = request.failure_policy

@@ -121,6 +121,8 @@ class FakeBroker:
 
     async def deliver(self, path: str, data: bytes) -> AsyncGenerator[bytes, None]:
         self._check_up()
+        if path not in METHODS:
+            raise CallRefused(StatusCode.UNIMPLEMENTED, f"{path} is not served here")
         request = METHODS[path].request.FromString(data)
         self.calls.append(("ReceiveMessages", request))
         if self.refusals["ReceiveMessages"]:

@@ -54,7 +54,7 @@ def _answers(url: str) -> bool:
 
 
 @contextmanager
-def seaweedfs(directory: Path) -> Iterator[Durable]:
+def seaweedfs(directory: Path, host: str = "127.0.0.1") -> Iterator[Durable]:
     """A real S3 with signatures and conditions, and a bucket in it."""
     weed = Path(sys.executable).parent / "weed"
     if not weed.exists():
@@ -71,12 +71,12 @@ def seaweedfs(directory: Path) -> Iterator[Durable]:
         arguments += [f"-{service}.port.grpc", str(ports[2 * number + 1])]
     command = [
         *(str(weed), "-logtostderr=true", "server", "-dir", str(directory)),
-        *("-ip", "127.0.0.1", "-ip.bind", "127.0.0.1", "-volume.max", "20"),
+        *("-ip", host, "-ip.bind", host, "-volume.max", "20"),
         *("-master.volumeSizeLimitMB", "64", "-s3", "-s3.config", str(directory / "s3.json")),
         *("-s3.port.iceberg", "0", "-s3.port.lance", "0", "-s3.autoCreateBucket=false"),
         *arguments,
     ]
-    endpoint = f"http://127.0.0.1:{ports[6]}"
+    endpoint = f"http://{host}:{ports[6]}"
     with _process(command, directory, f"{endpoint}/status"):
         durable = Durable(
             root=f"s3://{BUCKET}/danube",

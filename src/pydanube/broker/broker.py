@@ -13,13 +13,15 @@ from pydanube.broker.disk_watch import Disk, DiskWatch, Trouble, of_disk
 from pydanube.broker.gate import Gate
 from pydanube.broker.giving_up import GaveUp
 from pydanube.broker.metadata import BrokerStore, DiskStore, OpenMetadata, Peers
+from pydanube.broker.metadata_check import settle_what_is_known
 from pydanube.broker.metadata_opening import open_metadata
-from pydanube.broker.readings import topic_readings
+from pydanube.broker.readings import stopped_notes, topic_readings
 from pydanube.broker.servicers.broker_admin import BrokerAdminServicer, ThisBroker
 from pydanube.broker.servicers.consumer import ConsumerServicer
 from pydanube.broker.servicers.control import ControlServicer
 from pydanube.broker.servicers.discovery import DiscoveryServicer
 from pydanube.broker.servicers.flight import FlightServicer
+from pydanube.broker.servicers.metadata_control import MetadataControlServicer
 from pydanube.broker.servicers.namespace_admin import NamespaceAdminServicer
 from pydanube.broker.servicers.producer import ProducerServicer
 from pydanube.broker.servicers.schema_registry import SchemaRegistryServicer
@@ -38,6 +40,7 @@ from pydanube.runtime.tasks import TaskScope
 from pydanube.runtime.threads import WorkerThreads
 from pydanube.schemas.format import SchemaTools
 from pydanube.storage.segments.location import open_store, store_url
+from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.tier import SegmentPlace
 from pydanube.storage.storage import Storage
 from pydanube.topics.catalog import Catalog
@@ -86,6 +89,7 @@ ADMIN_SERVICES = (
     services.SUBSCRIPTION_CONTROL,
     services.TOPIC_CONTROL,
     services.SCHEMA_CONTROL,
+    services.METADATA_CONTROL,
 )
 _FAILING_NAMED_MAX = 10
 _NOT_YET = "this version of the broker does not offer it"
@@ -116,6 +120,7 @@ class _Serving(Struct, frozen=True, kw_only=True):
     metadata: BrokerStore
     """The store of `opened`."""
     storage: Storage
+    segments: MetadataSegmentCatalog
     topics: TopicManager
     registration: Registration
     schemas: SchemaRegistry
@@ -149,6 +154,7 @@ class Broker:
         self._flight_peers: FlightPeers | None = None
         self._joining: Joining | None = None
         self._draining = False
+        self._closing = False
         self._disk_watch: DiskWatch | None = None
         self._has_given_up = asyncio.Event()
         self.gave_up: GaveUp | None = None
@@ -175,6 +181,7 @@ class Broker:
                 partial(self._raft_opened, urls.admin),
             )
             segments = MetadataSegmentCatalog(metadata.store, config.storage.metadata_prefix)
+            objects = open_store(config.storage, machine.files)
             storage = await Storage.open(
                 machine.files,
                 machine.clock,
@@ -184,7 +191,7 @@ class Broker:
                 identity=f"{config.cluster_name}/{metadata.broker}",
                 metrics=self._metrics.journal,
                 segments=SegmentPlace(
-                    store=open_store(config.storage, machine.files),
+                    store=objects,
                     catalog=segments,
                     randomness=machine.randomness,
                     metrics=self._metrics.segments,
@@ -196,7 +203,7 @@ class Broker:
         except BaseException:
             await self._give_up(metadata)
             raise
-        await self._serve(metadata, segments, storage, urls)
+        await self._serve(metadata, segments, storage, objects, urls)
 
     def _raft_opened(self, admin_url: str, raft: "RaftStore") -> None:
         """Answer whoever is to add this broker to a cluster: it serves nothing before that."""
@@ -219,6 +226,7 @@ class Broker:
         metadata: OpenMetadata,
         segments: MetadataSegmentCatalog,
         storage: Storage,
+        objects: ObjectStore,
         urls: Urls,
     ) -> None:
         clock = self._machine.clock
@@ -246,6 +254,7 @@ class Broker:
             opened=metadata,
             metadata=metadata.store,
             storage=storage,
+            segments=segments,
             topics=topics,
             registration=registration,
             schemas=schemas,
@@ -255,7 +264,9 @@ class Broker:
         watch = self._disk_watch = self._watched_disks(self._serving)
         storage.on_failure = self._journal_failed
         self._storage_tasks.start(self._watch_disks(watch, clustering), "watch over the disk")
-        _forget_the_deleted(catalog, storage)
+        await settle_what_is_known(
+            metadata.store, catalog, storage, segments, objects, alone=clustering is None
+        )
         if clustering is None:
             await topics.ensure_namespaces()
             await topics.restore()
@@ -440,6 +451,13 @@ class Broker:
         ).register(table)
         ControlServicer(topics, registration).register(table)
         SchemaRegistryServicer(self._serving.schemas, registration.schemas).register(table)
+        MetadataControlServicer(
+            self._serving.opened,
+            self._serving.segments,
+            self._machine.clock,
+            cluster=self._config.cluster_name,
+            segments_url=store_url(self._config.storage),
+        ).register(table)
         return table
 
     # A disk that takes nothing.
@@ -475,14 +493,7 @@ class Broker:
         """Give everything up once this broker cannot write, where that helps anybody."""
         assert self._serving is not None
         opened = self._serving.opened
-
-        def matters(trouble: Trouble) -> bool:
-            if self._draining:
-                # A stop in order goes without a journal that failed, but waits for one that hangs.
-                return not trouble.is_final
-            return trouble.is_final or not opened.is_alone
-
-        trouble = await watch.until(matters)
+        trouble = await watch.until(lambda trouble: self._matters(trouble, not opened.is_alone))
         is_alone = opened.is_alone
         _log.error("this broker cannot write and gives its topics up", cause=trouble.why)
         if clustering is not None and not is_alone:
@@ -493,6 +504,15 @@ class Broker:
             begins_anew=not is_alone and not self._draining,
         )
         self._has_given_up.set()
+
+    def _matters(self, trouble: Trouble, is_clustered: bool) -> bool:
+        if not trouble.is_final:
+            # It may pass. Only a cluster has others meanwhile, and only a stop cannot wait.
+            return is_clustered or self._draining
+        if self._closing:
+            return False  # What has been closed takes nothing either.
+        # A stop of a broker alone goes without its journal.
+        return is_clustered or not self._draining
 
     async def wait_until_given_up(self) -> GaveUp:
         """Return when this broker serves nothing any more, for it cannot write."""
@@ -556,7 +576,7 @@ class Broker:
             notes.append(f"topic {topic} cannot be exported: {error}")
         if len(failing) > _FAILING_NAMED_MAX:
             notes.append(f"{len(failing) - _FAILING_NAMED_MAX} more topics cannot be exported")
-        return notes
+        return notes + stopped_notes(self._serving.topics)
 
     # The end.
 
@@ -591,7 +611,7 @@ class Broker:
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""
-        self._draining = True
+        self._draining = self._closing = True
         self.client_gate.close()  # Calls that a recovery in vain has held learn of it at once.
         self.admin_gate.close()
         await self._tasks.close()
@@ -645,14 +665,6 @@ def _topic_settings(config: BrokerConfig, broker_url: str) -> TopicSettings:
         bootstrap_namespaces=config.bootstrap_namespaces,
         broker_url=broker_url,
         replicas_max=1 if config.storage.mode == "local" else REPLICAS_MAX,
-    )
-
-
-def _forget_the_deleted(catalog: Catalog, storage: Storage) -> None:
-    live = [(name, record) for name, record in catalog.topics() if not record.deleting]
-    storage.keep_only(
-        {record.id for _, record in live},
-        {subscription.id for name, _ in live for _, subscription in catalog.subscriptions(name)},
     )
 
 

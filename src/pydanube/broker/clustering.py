@@ -22,6 +22,7 @@ from pydanube.cluster.operations import Operations
 from pydanube.cluster.ownership import Ownership
 from pydanube.cluster.planning import Chooser
 from pydanube.cluster.records import SHUTDOWN, BrokerRecord, BrokerState, encode
+from pydanube.cluster.staying import Staying
 from pydanube.errors import Conflict, DanubeError, Unavailable
 from pydanube.metadata import keys
 from pydanube.metadata.transport import Connect
@@ -87,7 +88,8 @@ class Clustering:
         self.membership = Membership(
             given.store, given.clock, given.tasks, given.broker, given.record, given.terms
         )
-        self.operations = Operations(given.store, self.directory, given.clock)
+        self._staying = Staying(given.store, moves_reliable=given.moves_reliable)
+        self.operations = Operations(given.store, self.directory, given.clock, self._staying)
         self._sets: RecordedSets | None = None
         self._mirrors: JournalMirrors | None = None
         self._ownership: Ownership | None = None
@@ -142,6 +144,7 @@ class Clustering:
             count=count,
             settings=given.balance,
             first_report_seconds=FIRST_REPORT_SECONDS,
+            staying=self._staying,
         )
         topics.placement = self._ownership
         given.tasks.start(self.balancing.report(), "load reports")

@@ -36,6 +36,7 @@ _TOPIC_FIELDS: tuple[tuple[Method[Any, Any], str], ...] = (
     (services.DESCRIBE_TOPIC, "name"),
     (services.SEEK, "topic"),
     (services.LEAVE_SUBSCRIPTION, "topic"),
+    (services.UPDATE_FAILURE_POLICY, "topic"),
     (services.SET_MESSAGE_TTL, "topic"),
     (services.SET_RETENTION, "topic"),
     (services.SET_REPLICAS, "topic"),
@@ -116,10 +117,11 @@ class Forwarding:
     def _forwarding(self, method: Method[Any, Any], field: str, here: UnaryHandler) -> UnaryHandler:
         async def serve(request: bytes, call: Call) -> bytes:
             parsed = method.request.FromString(request)
+            asked = getattr(parsed, field)
             if FORWARDED in call.metadata:
-                await self._readiness.until_settled([getattr(parsed, field)])
+                await self._readiness.until_settled([asked])
                 return await here(request, call)
-            places = await self._places(getattr(parsed, field))
+            places = await self._places(asked)
             if not any(places.values()):
                 return await here(request, call)
             answer = None
@@ -134,6 +136,8 @@ class Forwarding:
                 else:
                     answer.MergeFrom(method.response.FromString(reply))
             assert answer is not None
+            if len(places) > 1:
+                _as_of_one_topic(answer, asked, len(places))
             merged: bytes = answer.SerializeToString()
             return merged
 
@@ -264,3 +268,14 @@ def _unary_of(
 
 def _has_partitions(reply: bytes) -> bool:
     return bool(services.TOPIC_PARTITIONS.response.FromString(reply).partitions)
+
+
+def _as_of_one_topic(answer: Any, base: str, partitions: int) -> None:  # noqa: ANN401  # A message.
+    """Let what all partitions have told speak of their base, and name each subscription once."""
+    known = answer.DESCRIPTOR.fields_by_name
+    if "subscriptions" in known:
+        names = sorted(set(answer.subscriptions))
+        del answer.subscriptions[:]
+        answer.subscriptions.extend(names)
+    if "partitions" in known:
+        answer.name, answer.partitions = base, partitions

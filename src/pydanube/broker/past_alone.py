@@ -27,7 +27,7 @@ async def heeding_a_past_alone(config: BrokerConfig, files: Files) -> BrokerConf
         return config  # It has been in a cluster since.
     has_others = len(meta_store.seed_nodes) > 1 or meta_store.join
     if has_others or meta_store.backend == "etcd":
-        await _refuse_topics_of_one_journal(directory, files)
+        await _refuse_topics_of_one_journal(directory, files, joins=meta_store.join)
         return config
     stood_alone = await files.exists(f"{directory}/{LOCAL_SNAPSHOT_NAME}")
     if meta_store.backend != "raft" or meta_store.seed_nodes or not stood_alone:
@@ -40,7 +40,7 @@ async def heeding_a_past_alone(config: BrokerConfig, files: Files) -> BrokerConf
     return replace(config, meta_store=replace(meta_store, backend="local"))
 
 
-async def _refuse_topics_of_one_journal(directory: str, files: Files) -> None:
+async def _refuse_topics_of_one_journal(directory: str, files: Files, *, joins: bool) -> None:
     """Refuse to found a cluster with others on topics that one broker's journal alone has.
 
     Whoever is given such a topic would begin it anew.
@@ -49,6 +49,8 @@ async def _refuse_topics_of_one_journal(directory: str, files: Files) -> None:
     machine = StateMachine()
     if state is not None:
         machine.restore(state)
+    if joins and machine.entries_below(keys.RESTORES):
+        return  # All of a cluster were restored, and this one follows the first.
     if machine.entries_below(keys.TOPICS):
         raise InvalidConfig(
             f"{directory} holds the topics of a broker that stood alone. Start it once with its "

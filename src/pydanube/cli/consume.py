@@ -33,7 +33,7 @@ class Consuming(NamedTuple):
     service_addr: str
     topic: str
     subscription: str
-    consumer_name: str
+    consumer_name: str | None
     subscription_type: "SubscriptionType"
     key_filters: tuple[str, ...]
     start_position: str | None
@@ -58,7 +58,11 @@ def check_start_position(
 @click.command("consume")
 @service_addr_option
 @click.option("-t", "--topic", default="/default/test_topic", show_default=True)
-@click.option("-n", "--consumer", default="consumer_pubsub", show_default=True)
+@click.option(
+    "-n",
+    "--consumer",
+    help="Its name; whoever has it already loses it.  [default: a name of its own]",
+)
 @click.option("-m", "--subscription", required=True, help="Created when absent.")
 @click.option(
     "--sub-type",
@@ -86,7 +90,7 @@ def check_start_position(
 def command(
     service_addr: str,
     topic: str,
-    consumer: str,
+    consumer: str | None,
     subscription: str,
     sub_type: str,
     key_filters: tuple[str, ...],
@@ -149,6 +153,7 @@ async def consume(consuming: Consuming, given: Outside) -> "Rate":
             clock.call_later(consuming.seconds, stop.set)
         closing = TaskScope(report_failure)
         closing.start(close_when_stopped(), "close the consumer")
+        closing.start(_tell_of_stops(consumer), "watch the subscription")
         # Printed messages show the progress themselves.
         with Meter(clock, "received", consuming.messages_max, quiet=True) as meter:
             try:
@@ -156,6 +161,15 @@ async def consume(consuming: Consuming, given: Outside) -> "Rate":
             finally:
                 await closing.close()
             return meter.rate()
+
+
+async def _tell_of_stops(consumer: "Consumer") -> None:
+    """Say on stderr why nothing comes, or not all, if the subscription is blocked or stalled."""
+    from pydanube.cli.standings import stopped_as_text
+
+    async for standing in consumer.stops():
+        for text in stopped_as_text([standing]):
+            click.echo(f"warning: {text.strip()}", err=True)
 
 
 async def _receive_all(

@@ -67,7 +67,8 @@ FAILURES: dict[type[DanubeError], Failure] = {
 
 def failure_of(error: DanubeError) -> Failure:
     """Return the entry of the nearest kind; every DanubeError has one."""
-    return next(FAILURES[kind] for kind in type(error).__mro__ if kind in FAILURES)
+    failure = next(FAILURES[kind] for kind in type(error).__mro__ if kind in FAILURES)
+    return failure if error.next_step is None else failure._replace(next_step=error.next_step)
 
 
 @contextmanager

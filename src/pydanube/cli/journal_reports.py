@@ -22,6 +22,8 @@ class JournalReport(Struct, frozen=True, kw_only=True):
     torn_tail_bytes: int
     damaged: list[DamagedRange]
     lost: list[str]
+    ids_given_twice: list[int]
+    """Of topics that share an id with a later one; `danube recover` tells them apart."""
 
 
 class GivenUp(Struct, frozen=True, kw_only=True):
@@ -41,7 +43,7 @@ async def survey_journal(data_dir: str) -> JournalReport:
     if lock is None:
         raise Conflict(f"the journal in {directory} is in use; stop the broker first")
     try:
-        found = await survey_all(files, directory)
+        found = await survey_all(files, directory, tells_apart=True)
     finally:
         await lock.release()
     torn = 0 if found.torn is None else found.torn.file.end - found.torn.position
@@ -53,6 +55,7 @@ async def survey_journal(data_dir: str) -> JournalReport:
         torn_tail_bytes=torn,
         damaged=found.damaged,
         lost=[lost.describe() for lost in found.contents.lost_offsets()] if found.damaged else [],
+        ids_given_twice=sorted({each.topic_id for each in found.contents.earlier or ()}),
     )
 
 

@@ -62,6 +62,7 @@ danube = LazyGroup(
         "subscriptions": Found(
             "pydanube.cli.subscriptions", "List, move, configure and delete subscriptions."
         ),
+        "dlq": Found("pydanube.cli.dlq", "List, read, requeue and purge dead letters."),
         "table": Found(
             "pydanube.cli.table", "Keep topics as Delta or Iceberg tables, each message once."
         ),
@@ -77,6 +78,10 @@ danube = LazyGroup(
         ),
         "doctor": Found("pydanube.cli.doctor", "Check packages, Java, environment and broker."),
         "journal": Found("pydanube.cli.journal", "Check a stopped broker's journal."),
+        "backup": Found("pydanube.cli.backup", "Copy, check and restore the metadata of brokers."),
+        "recover": Found(
+            "pydanube.cli.recover", "Bring back what journal and segments have beyond the metadata."
+        ),
     },
     help="PyDanube: a messaging broker whose acknowledgement means fsynced, and its tools.",
     epilog=_EXIT_CODES,

@@ -1,15 +1,17 @@
 """Options that several commands share, and how a command reaches the outside."""
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from pydanube.admin.operations import Operations
     from pydanube.wire.calls import ExchangeChannel
+
+Result = TypeVar("Result")
 
 ENDPOINT_FLAG = "--endpoint"
 DEFAULT_ENDPOINT = "http://127.0.0.1:50051"
@@ -64,16 +66,25 @@ class AdminSession(NamedTuple):
     endpoint: str
     output: str
 
-    def show(self, operation: "Callable[[Operations], Awaitable[object]]") -> None:
-        """Carry one operation out and print its result."""
+    def show(
+        self,
+        operation: "Callable[[Operations], Awaitable[Result]]",
+        as_text: "Callable[[Result], Sequence[object]] | None" = None,
+    ) -> None:
+        """Carry one operation out and print its result; `as_text` says how people read it."""
         from pydanube.cli.output import show  # Here, so that --help loads neither gRPC nor rich.
         from pydanube.runtime.process import run
 
-        show(run(self._carry_out(operation, outside())), self.output)
+        result = run(self._carry_out(operation, outside()))
+        if as_text is None or self.output == "json":
+            show(result, self.output)
+            return
+        for part in as_text(result):
+            show(part, self.output)
 
     async def _carry_out(
-        self, operation: "Callable[[Operations], Awaitable[object]]", given: Outside
-    ) -> object:
+        self, operation: "Callable[[Operations], Awaitable[Result]]", given: Outside
+    ) -> "Result":
         from pydanube.admin.operations import Operations
         from pydanube.client.client import grpcio_channel
 

@@ -18,6 +18,8 @@ def show(result: object, output: str) -> None:
     match result:
         case list():
             _show_list(result)
+        case dict():
+            _table(None, [[str(name), _cell(value)] for name, value in result.items()])
         case Struct():
             _show_struct(result)
         case _:

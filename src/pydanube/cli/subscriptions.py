@@ -24,9 +24,31 @@ def subscription_option(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("subscriptions")
 @admin_options
 @topic_options
+def subscriptions_of_topic(session: AdminSession, topic: str) -> None:
+    """List the subscriptions of TOPIC, and what stops those that do not go on.
+
+    As JSON it gives their names, as Danube's tool does; `danube subscriptions list` gives all.
+    """
+    if session.output == "json":
+        session.show(lambda operations: operations.subscriptions.names(topic))
+    else:
+        _show_standings(session, topic)
+
+
+@click.command("list")
+@admin_options
+@topic_options
 def list_subscriptions(session: AdminSession, topic: str) -> None:
-    """List the subscriptions of TOPIC."""
-    session.show(lambda operations: operations.subscriptions.list_subscriptions(topic))
+    """List the subscriptions of TOPIC, how they get on, and what stops those that do not."""
+    _show_standings(session, topic)
+
+
+def _show_standings(session: AdminSession, topic: str) -> None:
+    from pydanube.cli.standings import subscriptions_as_text
+
+    session.show(
+        lambda operations: operations.subscriptions.list_subscriptions(topic), subscriptions_as_text
+    )
 
 
 @click.command()
@@ -40,21 +62,35 @@ def unsubscribe(session: AdminSession, topic: str, subscription: str) -> None:
 
 @click.command("set-failure-policy")
 @subscription_option
-@click.option("--max-redelivery-count", type=click.IntRange(min=0), required=True)
-@click.option("--ack-timeout-ms", type=click.IntRange(min=1), required=True)
-@click.option("--base-redelivery-delay-ms", type=click.IntRange(min=0), required=True)
-@click.option("--max-redelivery-delay-ms", type=click.IntRange(min=0), required=True)
+@click.option(
+    "--max-redelivery-count",
+    type=click.IntRange(min=0),
+    help="How often a message comes again; it has one attempt more.",
+)
+@click.option(
+    "--ack-timeout-ms", type=click.IntRange(min=1), help="Not acked for so long is a failure."
+)
+@click.option(
+    "--base-redelivery-delay-ms",
+    type=click.IntRange(min=0),
+    help="How long a message waits after its first failure.",
+)
+@click.option(
+    "--max-redelivery-delay-ms", type=click.IntRange(min=0), help="How long it waits at most."
+)
 @click.option(
     "--backoff-strategy",
     type=click.Choice(list(BACKOFF_STRATEGIES)),
-    default="fixed",
-    show_default=True,
+    help="Whether the delay stays the same or doubles with each failure.",
 )
-@click.option("--dead-letter-topic", help="Full name of the topic for poison policy dead_letter.")
+@click.option(
+    "--dead-letter-topic",
+    help="Full name of the topic for poison policy dead_letter; TOPIC with -dlq behind it if none "
+    "is given or set.",
+)
 @click.option(
     "--poison-policy",
     type=click.Choice(list(POISON_POLICIES)),
-    required=True,
     help="What becomes of a message whose deliveries are used up.",
 )
 @admin_options
@@ -63,28 +99,33 @@ def set_failure_policy(
     session: AdminSession,
     topic: str,
     subscription: str,
-    max_redelivery_count: int,
-    ack_timeout_ms: int,
-    base_redelivery_delay_ms: int,
-    max_redelivery_delay_ms: int,
-    backoff_strategy: str,
+    backoff_strategy: str | None,
+    poison_policy: str | None,
+    max_redelivery_count: int | None,
+    ack_timeout_ms: int | None,
+    base_redelivery_delay_ms: int | None,
+    max_redelivery_delay_ms: int | None,
     dead_letter_topic: str | None,
-    poison_policy: str,
 ) -> None:
-    """Say what happens to messages of TOPIC that are nacked or not acked in time."""
-    from pydanube.model.policies import FailurePolicy
+    """Say what happens to messages of TOPIC that are nacked or not acked in time.
 
-    policy = FailurePolicy(
+    What is not given stays as it is. It applies at once, to what is blocked too.
+    """
+    from pydanube.cli.standings import policy_as_text
+    from pydanube.model.failure_policies import FailurePolicyChange
+
+    change = FailurePolicyChange(
         max_redelivery_count=max_redelivery_count,
         ack_timeout_ms=ack_timeout_ms,
         base_redelivery_delay_ms=base_redelivery_delay_ms,
         max_redelivery_delay_ms=max_redelivery_delay_ms,
-        backoff_strategy=BACKOFF_STRATEGIES[backoff_strategy],
+        backoff_strategy=BACKOFF_STRATEGIES[backoff_strategy] if backoff_strategy else None,
         dead_letter_topic=dead_letter_topic,
-        poison_policy=POISON_POLICIES[poison_policy],
+        poison_policy=POISON_POLICIES[poison_policy] if poison_policy else None,
     )
     session.show(
-        lambda operations: operations.subscriptions.set_failure_policy(topic, subscription, policy)
+        lambda operations: operations.subscriptions.set_failure_policy(topic, subscription, change),
+        policy_as_text,
     )
 
 
@@ -93,8 +134,13 @@ def set_failure_policy(
 @admin_options
 @topic_options
 def get_failure_policy(session: AdminSession, topic: str, subscription: str) -> None:
-    """Show what was set by set-failure-policy."""
-    session.show(lambda operations: operations.subscriptions.failure_policy(topic, subscription))
+    """Show what happens to messages that fail, whether it was set or is the default."""
+    from pydanube.cli.standings import policy_as_text
+
+    session.show(
+        lambda operations: operations.subscriptions.failure_policy(topic, subscription),
+        policy_as_text,
+    )
 
 
 @click.command("set-dispatch-config")
@@ -124,12 +170,12 @@ def set_dispatch_config(
 @admin_options
 @topic_options
 def get_dispatch_config(session: AdminSession, topic: str, subscription: str) -> None:
-    """Show what was set by set-dispatch-config."""
+    """Show how many messages may be in flight, whether it was set or is the default."""
     session.show(lambda operations: operations.subscriptions.dispatch_config(topic, subscription))
 
 
 COMMANDS = (
-    list_subscriptions,
+    subscriptions_of_topic,
     unsubscribe,
     set_failure_policy,
     get_failure_policy,
@@ -159,6 +205,6 @@ def seek(session: AdminSession, topic: str, subscription: str, position: str) ->
     session.show(lambda operations: operations.subscriptions.seek(topic, subscription, position))
 
 
-command.add_command(list_subscriptions, "list")
+command.add_command(list_subscriptions)
 for verb in COMMANDS[1:]:
     command.add_command(verb)

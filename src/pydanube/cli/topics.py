@@ -83,7 +83,9 @@ def delete(session: AdminSession, topic: str) -> None:
 @topic_options
 def describe(session: AdminSession, topic: str) -> None:
     """Show what is known about TOPIC."""
-    session.show(lambda operations: operations.topics.describe(topic))
+    from pydanube.cli.standings import topic_as_text
+
+    session.show(lambda operations: operations.topics.describe(topic), topic_as_text)
 
 
 @command.command("set-message-ttl")

@@ -17,12 +17,14 @@ from pydanube.client.admin_answers import (
     MovedSubscription,
     NewTopic,
     NodeChange,
+    PolicyInForce,
     Rebalancing,
     RetentionInForce,
     TopicDescription,
 )
 from pydanube.client.connection import closed
 from pydanube.client.schema_calls import SchemaCalls
+from pydanube.client.subscription_calls import PolicyCalls, policy_of, standing_of
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.policies import (
     DispatchConfig,
@@ -30,6 +32,7 @@ from pydanube.model.policies import (
     OwnRetention,
     SubscriptionType,
 )
+from pydanube.model.standing import SubscriptionStanding
 from pydanube.wire.calls import CallRefused, Channel, StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as pb
@@ -58,6 +61,11 @@ class AdminConnection:
         """Release the connection."""
         self._is_closed = True
         await self._channel.close()
+
+    @property
+    def policies(self) -> PolicyCalls:
+        """The calls that change failure policies in part."""
+        return PolicyCalls(self._call)
 
     @property
     def schemas(self) -> SchemaCalls:
@@ -93,6 +101,18 @@ class AdminConnection:
             self_node_id=reply.self_node_id,
             raft_addr=reply.raft_addr,
         )
+
+    async def create_backup(self) -> tuple[bytes, bytes]:
+        """Return a backup's manifest, as JSON, and the state of the metadata."""
+        reply = await self._call(
+            services.CREATE_BACKUP, own.CreateBackupRequest(), seconds_max=NODE_SECONDS_MAX
+        )
+        # Here, so that other commands do not load it.
+        import pyarrow as pa
+
+        manifest = msgspec.json.decode(reply.manifest)
+        state = pa.decompress(reply.state, manifest["state_bytes"], codec="zstd", asbytes=True)
+        return reply.manifest, state
 
     async def add_node(self, node_id: int, address: str) -> NodeChange:
         """Let a node learn."""
@@ -342,6 +362,7 @@ class AdminConnection:
             durability=reply.durability if reply.HasField("durability") else None,
             partitions=reply.partitions if reply.HasField("partitions") else None,
             subscriptions=list(reply.subscriptions),
+            standings=[standing_of(each) for each in reply.standings],
             schema_subject=reply.schema_subject if reply.HasField("schema_subject") else None,
             schema_id=reply.schema_id if reply.HasField("schema_id") else None,
             schema_version=reply.schema_version if reply.HasField("schema_version") else None,
@@ -353,10 +374,11 @@ class AdminConnection:
 
     # Subscriptions
 
-    async def subscriptions(self, topic: str) -> list[str]:
-        """Return the names of a topic's subscriptions."""
+    async def subscriptions(self, topic: str) -> tuple[list[str], list[SubscriptionStanding]]:
+        """Return the names of a topic's subscriptions, and how they get on if the broker tells."""
         request = pb.TopicRequest(name=topic)
-        return list((await self._call(services.LIST_SUBSCRIPTIONS, request)).subscriptions)
+        reply = await self._call(services.LIST_SUBSCRIPTIONS, request)
+        return list(reply.subscriptions), [standing_of(each) for each in reply.standings]
 
     async def unsubscribe(self, topic: str, subscription: str) -> None:
         """Delete a subscription that has no active consumer."""
@@ -392,18 +414,21 @@ class AdminConnection:
         reply = await self._call(services.SET_SUBSCRIPTION_FAILURE_POLICY, request)
         self._require(reply.success)
 
-    async def failure_policy(
-        self, topic: str, subscription: str
-    ) -> tuple[FailurePolicy | None, SubscriptionType | None]:
-        """Return the policy that was set and the subscription's type, as far as known."""
+    async def failure_policy(self, topic: str, subscription: str) -> PolicyInForce:
+        """Return the policy that holds; brokers that tell only what was set mean the defaults."""
         request = pb.GetSubscriptionFailurePolicyRequest(topic=topic, subscription=subscription)
         reply = await self._call(services.GET_SUBSCRIPTION_FAILURE_POLICY, request)
-        policy = _failure_policy(reply) if reply.HasField("failure_policy") else None
+        is_told = reply.HasField("failure_policy")
+        number = reply.subscription_type
         # Brokers say 0, which is Exclusive, also where they do not know.
-        known = policy is not None or reply.subscription_type > 0
-        if not known or reply.subscription_type >= len(_SUBSCRIPTION_TYPES):
-            return policy, None
-        return policy, _SUBSCRIPTION_TYPES[reply.subscription_type]
+        known = reply.subscription_exists or number > 0
+        return PolicyInForce(
+            policy=policy_of(reply.failure_policy) if is_told else FailurePolicy(),
+            is_default=reply.is_default or not is_told,
+            type=(
+                _SUBSCRIPTION_TYPES[number] if known and number < len(_SUBSCRIPTION_TYPES) else None
+            ),
+        )
 
     async def set_dispatch_config(
         self, topic: str, subscription: str, config: DispatchConfig
@@ -456,27 +481,6 @@ def _listed(topics: Sequence[pb.TopicInfo]) -> list[ListedTopic]:
         ListedTopic(name=each.name, broker_id=each.broker_id, delivery=each.delivery)
         for each in topics
     ]
-
-
-def _failure_policy(reply: pb.GetSubscriptionFailurePolicyResponse) -> FailurePolicy:
-    policy = reply.failure_policy
-    try:
-        return msgspec.convert(
-            {
-                "max_redelivery_count": policy.max_redelivery_count,
-                "ack_timeout_ms": policy.ack_timeout_ms,
-                "base_redelivery_delay_ms": policy.base_redelivery_delay_ms,
-                "max_redelivery_delay_ms": policy.max_redelivery_delay_ms,
-                "backoff_strategy": pb.SubscriptionBackoffStrategy.Name(policy.backoff_strategy),
-                "dead_letter_topic": (
-                    policy.dead_letter_topic if policy.HasField("dead_letter_topic") else None
-                ),
-                "poison_policy": pb.SubscriptionPoisonPolicy.Name(policy.poison_policy),
-            },
-            FailurePolicy,
-        )
-    except ValueError as error:  # msgspec's own error is one too.
-        raise DanubeError(f"the broker sent a policy that makes no sense: {error}") from error
 
 
 def _retention(reply: own.RetentionResponse) -> RetentionInForce:

@@ -2,7 +2,13 @@
 
 from msgspec import Struct
 
-from pydanube.model.policies import DispatchStrategy, Durability
+from pydanube.model.policies import (
+    DispatchStrategy,
+    Durability,
+    FailurePolicy,
+    SubscriptionType,
+)
+from pydanube.model.standing import SubscriptionStanding
 
 
 class Broker(Struct, frozen=True, kw_only=True):
@@ -107,11 +113,23 @@ class TopicDescription(Struct, frozen=True, kw_only=True):
     durability: str | None
     partitions: int | None
     subscriptions: list[str]
+    standings: list[SubscriptionStanding]
+    """How they get on, if the broker tells."""
     schema_subject: str | None
     schema_id: int | None
     schema_version: int | None
     schema_type: str | None
     compatibility_mode: str | None
+
+
+class PolicyInForce(Struct, frozen=True, kw_only=True):
+    """What becomes of messages that fail."""
+
+    policy: FailurePolicy
+    is_default: bool
+    """Nobody has set it."""
+    type: SubscriptionType | None
+    """Of the subscription; None while there is none."""
 
 
 class RetentionInForce(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,15 @@ from pydanube.client.client import DEFAULT_URL, Client, Opening, connect
 from pydanube.client.codecs import Codec
 from pydanube.client.consumer import Consumer
 from pydanube.client.errors import UndecodablePayload
-from pydanube.client.handlers import Handler, Subscriber, Undecodable, returned_by, wanted_by
+from pydanube.client.failing import agree_on_failures, tell_of_stops
+from pydanube.client.handlers import (
+    Handler,
+    Subscriber,
+    Undecodable,
+    policy_wish,
+    returned_by,
+    wanted_by,
+)
 from pydanube.client.message import ReceivedMessage
 from pydanube.client.producer import Producer
 from pydanube.client.producer_schema import check_consumer_type, producer_schema
@@ -83,15 +91,21 @@ class App:
         concurrency: int = 1,
         undecodable: Undecodable = "nack",
         schema: str | SchemaReference | None = None,
+        retries: int | None = None,
+        dead_letter: str | bool | None = None,
     ) -> Callable[[Function], Function]:
         """Call the function with each message of a subscription, named like it unless told.
 
         Its argument says what it takes: a dataclass, Struct, pydantic model, str, bytes or dict;
         `ReceivedMessage[Order]` for all that a message has; `list[Order]` for many at once. Up to
         `concurrency` calls run at once; with one, messages come in order. Plain functions run on
-        threads. A payload of another type is nacked, so that the failure policy of the topic
-        decides, or dropped. With a `schema`, a type that cannot read the subject's latest version
-        ends the app at once.
+        threads. A payload of another type is nacked, or dropped. With a `schema`, a type that
+        cannot read the subject's latest version ends the app at once.
+
+        What is nacked comes again `retries` times, and then goes to a dead-letter topic:
+        `dead_letter` names it, and True means the topic's name with -dlq behind it. False lets
+        it block the subscription instead. Left out, what an operator has set holds, and where
+        nobody has, 5 retries and True.
         """
 
         def register(function: Function) -> Function:
@@ -99,6 +113,7 @@ class App:
                 raise InvalidRequest(
                     f"concurrency must be 1 to {CONCURRENCY_MAX}, not {concurrency}"
                 )
+            policy_wish(retries, dead_letter)  # Refused here, where the mistake is.
             wants, codec = wanted_by(function, type)
             self._subscribers.append(
                 Subscriber(
@@ -112,6 +127,8 @@ class App:
                     wants=wants,
                     codec=codec,
                     schema=schema,
+                    retries=retries,
+                    dead_letter=dead_letter,
                 )
             )
             return function
@@ -263,6 +280,7 @@ class _Running:
             if not subscriber.is_async:
                 threads = WorkerThreads(f"handler-{subscriber.topic}", subscriber.concurrency)
                 self._threads.append(threads)
+            self._tasks.start(tell_of_stops(consumer), f"state of {subscriber.subscription}")
             async with asyncio.TaskGroup() as group:
                 for _ in range(subscriber.concurrency):
                     group.create_task(self._work(subscriber, consumer, threads))
@@ -280,6 +298,7 @@ class _Running:
                     await check_consumer_type(
                         self._client.schemas, subscriber.schema, subscriber.codec
                     )
+                await agree_on_failures(self._client, subscriber)
                 return await self._client.consumer(
                     subscriber.topic,
                     subscriber.subscription,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pydanube.client.brokers import Brokers, OpenChannel, Surroundings
 from pydanube.client.codecs import Value, codec_for
-from pydanube.client.connection import Subscription
+from pydanube.client.connection import Connection, Subscription
 from pydanube.client.consumer import Consumer
 from pydanube.client.options import (
     BATCH_BYTES_MAX,
@@ -30,8 +30,9 @@ from pydanube.client.producer_schema import check_consumer_type, producer_schema
 from pydanube.client.retry import RetryPolicy
 from pydanube.client.schemas import Schemas
 from pydanube.errors import InvalidRequest, NotFound
+from pydanube.model.failure_policies import FailurePolicyChange
 from pydanube.model.names import check_topic_name
-from pydanube.model.policies import SubscriptionType
+from pydanube.model.policies import FailurePolicy, SubscriptionType
 from pydanube.model.schemas import SchemaReference
 from pydanube.runtime.clock import Clock, SystemClock
 from pydanube.runtime.randomness import Randomness, SystemRandomness
@@ -201,6 +202,9 @@ class Client:
             )
             consumer = Consumer(self._brokers, topics, wanted, codec)
             await consumer.open()
+            for each in self._opened:
+                if isinstance(each, Consumer) and not each.closed and each.is_namesake_of(consumer):
+                    await each.displace()
             return self._keep(consumer)
 
         return Opening(open_consumer)
@@ -220,6 +224,38 @@ class Client:
         from pydanube.client.reader import Reader  # Arrow is loaded by those who use it.
 
         return Reader(self._brokers, check_topic_name(topic), start, end)
+
+    async def change_failure_policy(
+        self,
+        topic: str,
+        subscription: str,
+        change: FailurePolicyChange,
+        *,
+        unless_set: bool = False,
+    ) -> FailurePolicy:
+        """Change what is given of what becomes of messages that fail; return what holds then.
+
+        On all partitions of a topic, at once, and for a subscription to come. With `unless_set` a
+        policy that somebody has set stays. NotSupported from brokers of Danube: their operators set
+        policies.
+        """
+        topics = await self._brokers.partitions(check_topic_name(topic))
+        if not topics:
+            raise NotFound(f"there is no topic {topic}: a producer or an operator creates it")
+        policy = FailurePolicy()
+        for name in topics:
+
+            async def change_here(connection: Connection, name: str = name) -> FailurePolicy:
+                policies = connection.policies
+                return await policies.change(name, subscription, change, unless_set=unless_set)
+
+            _, policy = await self._brokers.attach(name, self._brokers.service, change_here)
+        return policy
+
+    @property
+    def brokers(self) -> Brokers:
+        """The brokers it talks to, for what is built upon a client."""
+        return self._brokers
 
     async def close(self) -> None:
         """Close producers and consumers, then the connections."""

@@ -12,6 +12,7 @@ from pydanube.client.codecs import Codec, Value
 from pydanube.client.errors import ClientClosed, SessionUnknown
 from pydanube.client.message import MessageId, Receipt, ReceivedMessage
 from pydanube.client.schema_calls import SchemaCalls
+from pydanube.client.subscription_calls import PolicyCalls
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.message import Message
 from pydanube.model.policies import DispatchStrategy, SubscriptionType
@@ -78,6 +79,11 @@ class Connection:
     def schemas(self) -> SchemaCalls:
         """The calls of the schema registry."""
         return SchemaCalls(self._call)
+
+    @property
+    def policies(self) -> PolicyCalls:
+        """The calls that change failure policies."""
+        return PolicyCalls(self._call)
 
     async def look_up(self, topic: str) -> BrokerAddress:
         """Return the address of the broker that serves a topic."""
@@ -157,7 +163,9 @@ class Connection:
         """Iterate over a consumer's messages; ends when the broker ends the stream."""
         request = api.ReceiveRequest(request_id=next(self._request_ids), consumer_id=consumer_id)
         replies = self._channel.stream(
-            services.RECEIVE_MESSAGES.path, request.SerializeToString(), metadata=self._metadata
+            services.RECEIVE_MESSAGES.path,
+            request.SerializeToString(),
+            metadata={**(self._metadata or {}), services.TELL_DISPLACED: "1"},
         )
         try:
             async for reply in replies:

@@ -11,7 +11,9 @@ from pydanube.client.codecs import Codec, Value
 from pydanube.client.connection import Subscription
 from pydanube.client.message import ReceivedMessage
 from pydanube.client.single_consumer import SETTLE_SECONDS_MAX, TopicConsumer
+from pydanube.client.standings import changes, standings
 from pydanube.errors import Conflict, InvalidRequest, NotSupported, Unavailable
+from pydanube.model.standing import SubscriptionStanding
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.tasks import TaskScope
 
@@ -56,6 +58,24 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
     def topics(self) -> list[str]:
         """The topic itself, or its partitions in order."""
         return list(self._partitions)
+
+    def is_namesake_of(self, other: "Consumer[Any]") -> bool:
+        """Tell whether both have one place: brokers tell consumers apart by their names."""
+        mine, others = self._subscription, other._subscription
+        names = (mine.name, mine.consumer_name) == (others.name, others.consumer_name)
+        return names and not self._partitions.keys().isdisjoint(other._partitions)
+
+    async def displace(self) -> None:
+        """End it with an error: another consumer of the same client has come under its name."""
+        name = self._subscription.consumer_name
+        self._failure = Conflict(
+            f"another consumer has come under the name {name} and has taken its place in "
+            f"subscription {self._subscription.name}; give each consumer a name of its own, or none"
+        )
+        _log.warning("a consumer was displaced", consumer=name, topics=", ".join(self.topics))
+        await self._tasks.close()
+        self._drop_unread()
+        self._queue.put_nowait(None)
 
     async def open(self) -> None:
         """Subscribe everywhere, then start to receive; raises what any subscribe raises."""
@@ -149,6 +169,27 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         await self._end()
         for partition in self._partitions.values():
             await partition.unsubscribe()
+
+    async def standings(self) -> list[SubscriptionStanding]:
+        """Tell how the subscription gets on, on each topic or partition that is served now.
+
+        It says what blocks or stalls it, how far it is behind, and which failure policy holds.
+        NotSupported, or InvalidRequest, from brokers that cannot tell.
+        """
+        return await standings(self._brokers, self.topics, self._subscription.name)
+
+    async def stops(self) -> AsyncIterator[SubscriptionStanding]:
+        """Iterate over what stops the subscription, and over what goes on again.
+
+        That is a blocked or stalled state with its offset, reason and next step, and then the state
+        in which it goes on. It looks every five seconds; what is stopped already comes first. Ends
+        when the consumer is closed, or with a broker that cannot tell.
+        """
+        news = changes(self._brokers, self.topics, self._subscription.name)
+        async for standing in news:
+            if self.closed:
+                return
+            yield standing
 
     async def batches(self) -> "AsyncIterator[DeliveredBatch]":
         """Receive Arrow batches of a reliable topic instead of messages, until closed.

@@ -9,13 +9,18 @@ from msgspec import Struct
 from pydanube.client.codecs import BYTES, Codec, codec_for
 from pydanube.client.message import ReceivedMessage
 from pydanube.errors import InvalidRequest
-from pydanube.model.policies import SubscriptionType
+from pydanube.model.failure_policies import FailurePolicyChange
+from pydanube.model.names import check_topic_name
+from pydanube.model.policies import PoisonPolicy, SubscriptionType
 from pydanube.model.schemas import SchemaReference
 
 Handler = Callable[[Any], Any]
 """A function of one argument, or a coroutine function."""
 Undecodable = Literal["nack", "drop"]
 """What becomes of a payload that is not of the handler's type."""
+RETRIES = 5
+"""How often a message that failed comes again, unless told otherwise."""
+RETRIES_MAX = 1_000_000
 Wants = Literal["value", "message", "values"]
 
 
@@ -32,11 +37,46 @@ class Subscriber(Struct, frozen=True, kw_only=True):
     wants: Wants
     codec: Codec[Any]
     schema: str | SchemaReference | None = None
+    retries: int | None = None
+    dead_letter: str | bool | None = None
 
     @property
     def is_async(self) -> bool:
         """Tell whether it runs on the event loop; others get a thread."""
         return inspect.iscoroutinefunction(self.handler)
+
+
+class PolicyWish(Struct, frozen=True):
+    """What a subscriber wants to become of messages that fail."""
+
+    unless_set: FailurePolicyChange
+    """Where nobody has set anything."""
+    always: FailurePolicyChange
+    """What its code says, whatever was set before."""
+
+
+def policy_wish(retries: int | None, dead_letter: str | bool | None) -> PolicyWish:
+    """Return what `retries` and `dead_letter` of a subscriber mean.
+
+    What is left out stays as an operator has set it; where nobody has, a message goes to the
+    dead-letter topic after RETRIES repeats, so that a bad one never stops the others.
+    """
+    if retries is not None and not 0 <= retries <= RETRIES_MAX:
+        raise InvalidRequest(f"retries must be 0 to {RETRIES_MAX}, not {retries}")
+    poison: PoisonPolicy | None = None
+    if dead_letter is not None:
+        poison = "Block" if dead_letter is False else "DeadLetter"
+    target = check_topic_name(dead_letter) if isinstance(dead_letter, str) else None
+    return PolicyWish(
+        unless_set=FailurePolicyChange(
+            max_redelivery_count=RETRIES if retries is None else retries,
+            poison_policy=poison or "DeadLetter",
+            dead_letter_topic=target,
+        ),
+        always=FailurePolicyChange(
+            max_redelivery_count=retries, poison_policy=poison, dead_letter_topic=target
+        ),
+    )
 
 
 def wanted_by(handler: Handler, kind: object | None) -> tuple[Wants, Codec[Any]]:

@@ -86,8 +86,9 @@ class TopicConsumer(Generic[Value]):
     async def run(self) -> None:
         """Receive until cancelled; raises what cannot heal.
 
-        A stream that ends cleanly was taken over, by this name elsewhere: it is opened again, and
-        the broker decides who has it. Subscribing again would take it back, and so on for ever.
+        A stream that another consumer of the same name takes over ends with a Conflict, which is
+        raised. Brokers of Danube end it cleanly: it is opened again, and the broker decides who has
+        it. Subscribing again would take it back, and so on for ever.
         """
         attempt = 0
         self._follows = True

@@ -24,6 +24,7 @@ from pydanube.cluster.directory import Directory
 from pydanube.cluster.leader import Leader
 from pydanube.cluster.membership import Membership
 from pydanube.cluster.planning import Chooser, ask_for
+from pydanube.cluster.staying import Staying
 from pydanube.cluster.view import ClusterView
 from pydanube.errors import DanubeError
 from pydanube.metadata import keys
@@ -68,6 +69,7 @@ class Balancing:
         count: Count,
         settings: BalanceSettings,
         first_report_seconds: float,
+        staying: Staying,
     ) -> None:
         self._store = store
         self._directory = directory
@@ -77,6 +79,7 @@ class Balancing:
         self._count = count
         self._settings = settings
         self._first_report_seconds = first_report_seconds
+        self._staying = staying
         self._history: History | None = None
         self._last_chosen: BrokerId | None = None
         self._moving = asyncio.Lock()
@@ -212,6 +215,8 @@ class Balancing:
         owner = view.owners.get(move.topic)
         if owner is None or owner.broker != move.source:
             return "the topic is elsewhere by now"
+        if (stays := self._staying.reason(move.topic)) is not None:
+            return stays
         step = ask_for(
             view,
             move.topic,

@@ -10,6 +10,7 @@ from pydanube.balance.cluster import BrokerMode
 from pydanube.cluster.directory import Directory
 from pydanube.cluster.planning import ask_for
 from pydanube.cluster.records import BrokerState, MoveReason, encode
+from pydanube.cluster.staying import Staying
 from pydanube.cluster.view import Stated
 from pydanube.errors import Conflict, DanubeError, NotFound, Unavailable
 from pydanube.metadata import keys
@@ -36,10 +37,13 @@ class Drained(Struct, frozen=True, kw_only=True):
 class Operations:
     """Carries out what operators ask for, on whatever broker they ask."""
 
-    def __init__(self, store: MetadataStore, directory: Directory, clock: Clock) -> None:
+    def __init__(
+        self, store: MetadataStore, directory: Directory, clock: Clock, staying: Staying
+    ) -> None:
         self._store = store
         self._directory = directory
         self._clock = clock
+        self._staying = staying
 
     async def unload_topic(self, topic: str) -> None:
         """Let another broker serve a topic; returns once one has it."""
@@ -177,6 +181,8 @@ class Operations:
             return  # It is changing hands already.
         if owner.broker not in view.brokers:
             raise Unavailable(f"topic {topic} belongs to broker {owner.broker}, which is not there")
+        if reason != "delete" and (stays := self._staying.reason(topic)) is not None:
+            raise Conflict(stays)
         step = ask_for(view, topic, reason, self._clock.now_ms())
         with suppress(Conflict):  # Somebody else has just asked.
             await self._store.transact(step.conditions, step.operations)

@@ -10,6 +10,7 @@ from pydanube.dispatch.events import (
     Acked,
     Action,
     Available,
+    BlockedMessage,
     ClockMoved,
     Configured,
     ConsumerJoined,
@@ -112,6 +113,11 @@ class BestEffortDispatcher(ABC):
     def blocked_count(self) -> int:
         """Return 0: nothing fails."""
         return 0
+
+    @property
+    def first_blocked(self) -> BlockedMessage | None:
+        """Return None: nothing fails."""
+        return None
 
     @property
     def delayed_count(self) -> int:

@@ -244,6 +244,14 @@ class Observed(Struct, frozen=True):
 Action = Deliver | Settle | Count | DeadLetter | ReadKeys | Discard | Observed
 
 
+class BlockedMessage(Struct, frozen=True):
+    """A message that is exhausted and blocks: how often it was delivered, and why it failed."""
+
+    offset: Offset
+    attempts: int
+    reason: str | None
+
+
 class Dispatcher(Protocol):
     """One subscription's decisions.
 
@@ -275,6 +283,10 @@ class Dispatcher(Protocol):
     @property
     def blocked_count(self) -> int:
         """Messages that are exhausted and block under the poison policy."""
+
+    @property
+    def first_blocked(self) -> BlockedMessage | None:
+        """The one of them with the lowest offset."""
 
     @property
     def delayed_count(self) -> int:

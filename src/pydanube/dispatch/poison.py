@@ -39,6 +39,11 @@ class Exhausted:
         self._blocked.insert(start, end, failure)
         self._recount()
 
+    def first_blocked(self) -> tuple[int, Failure] | None:
+        """Return the lowest offset that is blocked."""
+        first = self._blocked.first()
+        return None if first is None else (first[0], first[2])
+
     def ask(self, offset: int, failure: Failure) -> None:
         """Take note that a dead letter was asked for."""
         self._asked[offset] = failure

@@ -9,6 +9,7 @@ from pydanube.dispatch.events import (
     Acked,
     Action,
     Available,
+    BlockedMessage,
     ClockMoved,
     Configured,
     ConsumerJoined,
@@ -167,6 +168,15 @@ class ReliableDispatcher(ABC):
     def blocked_count(self) -> int:
         """Messages that are exhausted and block under the poison policy."""
         return self._exhausted.blocked_count
+
+    @property
+    def first_blocked(self) -> BlockedMessage | None:
+        """The one of them with the lowest offset."""
+        found = self._exhausted.first_blocked()
+        if found is None:
+            return None
+        offset, failure = found
+        return BlockedMessage(Offset(offset), failure.attempts, failure.reason)
 
     @property
     def delayed_count(self) -> int:

@@ -23,6 +23,8 @@ VALUE_BYTES_MAX = MIB
 TRANSACTION_BYTES_MAX = 8 * MIB
 OPERATIONS_MAX = 1_024
 """Per transaction; the same holds for its conditions."""
+NUMBER_MAX = 2**53
+"""Of revisions and counters that a leap may reach."""
 LEASE_TTL_MS_MAX = 365 * 24 * 3_600_000
 
 
@@ -65,7 +67,14 @@ class ExpireLeases(Struct, frozen=True, tag="expire_leases"):
     now_ms: int
 
 
-Command = Transact | NextId | GrantLease | RenewLease | RevokeLease | ExpireLeases
+class Leap(Struct, frozen=True, tag="leap"):
+    """Go on behind a revision and behind numbers of counters that may have been given before."""
+
+    revision: int
+    counters: tuple[tuple[str, int], ...]
+
+
+Command = Transact | NextId | GrantLease | RenewLease | RevokeLease | ExpireLeases | Leap
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
@@ -96,6 +105,11 @@ def check_command(command: Command) -> None:
                 raise InvalidRequest(
                     f"a lease lives 1 to {LEASE_TTL_MS_MAX} milliseconds, not {ttl_ms}"
                 )
+        case Leap(revision, counters):
+            for key, _ in counters:
+                check_key(key)
+            if max(revision, *(number for _, number in counters), 0) > NUMBER_MAX:
+                raise InvalidRequest(f"the metadata count to {NUMBER_MAX} at most")
         case RenewLease() | RevokeLease() | ExpireLeases():
             pass
         case _:

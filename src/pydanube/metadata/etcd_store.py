@@ -1,7 +1,7 @@
 """The metadata of a cluster that has an etcd: agreed on there, mirrored here."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from heapq import heappop, heappush
 from itertools import groupby
@@ -9,7 +9,14 @@ from typing import Self
 
 from typing_extensions import override
 
-from pydanube.errors import Conflict, Corruption, DanubeError, Overloaded, Unavailable
+from pydanube.errors import (
+    Conflict,
+    Corruption,
+    DanubeError,
+    NotSupported,
+    Overloaded,
+    Unavailable,
+)
 from pydanube.metadata import keys
 from pydanube.metadata.commands import (
     GrantLease,
@@ -35,6 +42,8 @@ AGAIN_SECONDS_MIN = 0.1
 AGAIN_SECONDS_MAX = 2.0
 CATCH_UP_SECONDS = 10.0
 WRITES_MAX = 10_000
+_LEAP_STEPS_MAX = 10_000
+"""etcd counts one by one."""
 
 _log = get_logger(__name__)
 
@@ -242,6 +251,21 @@ class EtcdMetadataStore(MetadataStore):
         check_command(NextId(counter_key))
         async with self._writing():
             return await self._client.count_further(self._layout.counter(counter_key))
+
+    @override
+    async def leap(self, revision: int, counters: Mapping[str, int]) -> None:
+        if revision > self._mirror.revision:
+            raise NotSupported(
+                f"etcd is at revision {self._mirror.revision} and has to go on behind {revision}, "
+                "which only etcd can do: restore its snapshot with etcdutl snapshot restore "
+                f"--bump-revision {revision} --mark-compacted"
+            )
+        for key, number in counters.items():
+            for _ in range(_LEAP_STEPS_MAX):
+                if await self.next_id(key) >= number:
+                    break
+            else:
+                raise Unavailable(f"counter {key} has not reached {number} yet; repeat")
 
     @override
     async def grant_lease(self, ttl_ms: int) -> int:

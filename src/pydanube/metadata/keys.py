@@ -7,7 +7,7 @@ they hold they are one part of a key. Functions named in the plural, and constan
 
 from urllib.parse import quote, unquote
 
-from pydanube.model.ids import BrokerId
+from pydanube.model.ids import BrokerId, TopicId
 from pydanube.model.names import namespace_of
 
 CLUSTERS = "/cluster/"
@@ -19,6 +19,8 @@ UNASSIGNED_TOPICS = "/cluster/unassigned/"
 BROKERS = "/cluster/brokers/"
 HANDOVERS = "/cluster/handover/"
 REPLICAS = "/cluster/replicas/"
+RESTORES = "/cluster/restores/"
+RECOVERED = "/cluster/recovered/"
 LOAD_REPORTS = "/cluster/load/"
 REBALANCING_HISTORY = "/cluster/rebalancing_history/"
 NAMESPACES = "/namespaces/"
@@ -32,6 +34,16 @@ TOPIC_ID_COUNTER = "/counters/topic_id"
 SUBSCRIPTION_ID_COUNTER = "/counters/subscription_id"
 EPOCH_COUNTER = "/counters/epoch"
 SCHEMA_ID_COUNTER = "/schemas/_global/next_schema_id"
+
+
+def restore(revision: int) -> str:
+    """Hold that the metadata went on from a copy of this revision."""
+    return f"{RESTORES}{revision:020}"
+
+
+def recovered(topic_id: TopicId) -> str:
+    """Hold up to which epoch a topic was brought in from journals and segments."""
+    return f"{RECOVERED}{topic_id}"
 
 
 def cluster(name: str) -> str:

@@ -1,7 +1,7 @@
 """What every store over a state machine has in common: all but the way commands are agreed on."""
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import assert_never
 
 from typing_extensions import override
@@ -10,6 +10,7 @@ from pydanube.errors import Conflict, NotFound, Overloaded
 from pydanube.metadata.commands import (
     Command,
     GrantLease,
+    Leap,
     NextId,
     RenewLease,
     RevokeLease,
@@ -94,6 +95,14 @@ class MachineStore(MetadataStore):
     @override
     async def next_id(self, counter_key: str) -> int:
         return _number_of(await self._ask(NextId(counter_key)))
+
+    def capture(self) -> bytes:
+        """Return the whole state at this moment, as a snapshot of the state machine."""
+        return self._machine.snapshot()
+
+    @override
+    async def leap(self, revision: int, counters: Mapping[str, int]) -> None:
+        _number_of(await self._ask(Leap(revision, tuple(sorted(counters.items())))))
 
     @override
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Change]:

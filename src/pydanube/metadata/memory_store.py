@@ -17,6 +17,21 @@ class MemoryMetadataStore(MachineStore):
         super().__init__(clock, StateMachine(), Watches(0, watch_limits or WatchLimits()))
         self._closed = False
 
+    def become(self, state: bytes) -> None:
+        """Take the state of a snapshot on, before anything is asked; Corruption if it is none."""
+        self._machine.restore(state)
+        self._watches.compact(self._machine.revision)
+
+    @property
+    def failure(self) -> None:
+        """Why nothing can be written any more: memory does not fail."""
+        return None
+
+    @property
+    def waiting_for(self) -> None:
+        """What it has no room for: it writes nowhere."""
+        return None
+
     @override
     async def _propose(self, command: Command) -> Result:
         if self._closed:

@@ -17,6 +17,7 @@ from pydanube.metadata.commands import (
     Command,
     ExpireLeases,
     GrantLease,
+    Leap,
     NextId,
     RenewLease,
     RevokeLease,
@@ -110,6 +111,14 @@ class StateMachine:
         """How many leases are alive."""
         return len(self._leases)
 
+    def leases(self) -> list[int]:
+        """Return the numbers of all leases that are alive."""
+        return sorted(self._leases)
+
+    def counters(self) -> dict[str, int]:
+        """Return the last number of every counter."""
+        return dict(self._counters)
+
     def next_expiry_ms(self) -> int | None:
         """Return the instant at which the first lease expires, None without leases."""
         return min((lease.expires_at_ms for lease in self._leases.values()), default=None)
@@ -151,6 +160,8 @@ class StateMachine:
                 return self._end_leases([number])
             case ExpireLeases(now_ms):
                 return self._expire(self._move_time(now_ms))
+            case Leap(revision, counters):
+                return self._leap(revision, counters)
             case _:
                 assert_never(command)
 
@@ -184,6 +195,14 @@ class StateMachine:
                 case _:
                     assert_never(operation)
         return self._commit(changes), changes
+
+    def _leap(
+        self, revision: int, counters: Sequence[tuple[str, int]]
+    ) -> tuple[Result, list[Change]]:
+        self._revision = max(self._revision, revision)
+        for key, number in counters:
+            self._counters[key] = max(self._counters.get(key, 0), number)
+        return Applied(self._revision), []
 
     def _expire(self, now_ms: int) -> tuple[Result, list[Change]]:
         return self._end_leases(

@@ -5,7 +5,7 @@ revision above all before it, over all keys: backends of our own count 1, 2, 3 â
 A prefix always ends in "/", so /topics/default/a/ never stands for /topics/default/ab.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -84,6 +84,12 @@ class MetadataStore(Protocol):
 
     async def next_id(self, counter_key: str) -> int:
         """Return 1, 2, 3 â€¦ per counter; a number is never given twice."""
+
+    async def leap(self, revision: int, counters: Mapping[str, int]) -> None:
+        """Go on behind this revision and these numbers; what is beyond them already stays.
+
+        For metadata that are an older copy: what they would give next was given before.
+        """
 
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Change]:
         """Iterate over all changes below the prefix with a revision above that one, in order.

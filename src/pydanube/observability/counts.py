@@ -21,6 +21,7 @@ class SubscriptionReading(Struct, frozen=True, kw_only=True):
     lag: int
     pending_redelivery: int
     blocked: int
+    stalled: bool = False
     delayed: int = 0
     hold_lapsed: bool = False
 
@@ -57,7 +58,15 @@ class SubscriptionMetrics:
         "dead_letters",
         "expired",
     )
-    GAUGES = ("active_consumers", "lag", "pending_redelivery", "blocked", "delayed", "hold_lapsed")
+    GAUGES = (
+        "active_consumers",
+        "lag",
+        "pending_redelivery",
+        "blocked",
+        "stalled",
+        "delayed",
+        "hold_lapsed",
+    )
 
     def __init__(self, wake_ups: WakeUps, *, own_series: bool) -> None:
         self.messages_out = 0
@@ -72,6 +81,7 @@ class SubscriptionMetrics:
         self.lag = 0
         self.pending_redelivery = 0
         self.blocked = 0
+        self.stalled = 0
         self.delayed = 0
         self.hold_lapsed = 0
         self.expired = 0
@@ -113,6 +123,7 @@ class SubscriptionMetrics:
         self.lag = reading.lag
         self.pending_redelivery = reading.pending_redelivery
         self.blocked = reading.blocked
+        self.stalled = int(reading.stalled)
         self.delayed = reading.delayed
         self.hold_lapsed = int(reading.hold_lapsed)
 

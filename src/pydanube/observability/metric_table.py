@@ -196,6 +196,12 @@ SUBSCRIPTION_METRICS: Mapping[str, Metric] = {
     "blocked": _subscription(
         "subscription_terminal_blocked", "gauge", "Exhausted messages that block."
     ),
+    "stalled": _subscription(
+        "subscription_stalled",
+        "gauge",
+        "1 while a subscription with consumers and messages gets nowhere: nothing is settled, or "
+        "dead letters cannot be stored. PyDanube's own.",
+    ),
     "delayed": _subscription(
         "subscription_delayed", "gauge", "Messages known to wait for their own time."
     ),

@@ -62,6 +62,38 @@ class JournalDamaged(Corruption):
         self.lost = tuple(lost)
 
 
+class JournalContradiction(Corruption):
+    """A topic's id stands for two topics: the metadata were an older copy, and gave it again."""
+
+    def __init__(self, topic_id: TopicId, base: int, end: int, position: JournalPosition) -> None:
+        super().__init__(
+            f"the journal contradicts itself at position {position}: topic {topic_id} has a batch "
+            f"at offset {base}, but its offsets up to {end - 1} are given already. Most likely the "
+            "metadata were an older copy and gave the id of another topic again. Nothing was "
+            "changed. See what can be told apart with: danube recover --data-dir DIR"
+        )
+        self.topic_id = topic_id
+        self.position = position
+
+
+class MetadataOlder(Corruption):
+    """The metadata are an older copy: journal or segments hold what they do not know."""
+
+    next_step = (
+        "Nothing was changed. `danube recover --data-dir DIR` (or --config-file FILE) shows what "
+        "the metadata lack; with --apply it brings that in."
+    )
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        super().__init__(
+            "the metadata are older than the messages that are stored here. They do not know: "
+            f"{_listed(list(missing))}. Nothing was deleted, and nothing is served. Bring back "
+            "newer metadata if there are any; otherwise stop the broker and let it look with: "
+            "danube recover --data-dir DIR (or --config-file FILE), then add --apply"
+        )
+        self.missing = tuple(missing)
+
+
 class StoreProblem(Enum):
     """What is wrong with a segment store, by what would mend it."""
 

@@ -15,9 +15,11 @@ from pydanube.runtime.room import describe
 from pydanube.runtime.tasks import TaskScope, call_soon
 from pydanube.storage.config import MIB, LocalRetention, StorageConfig
 from pydanube.storage.errors import ways_apart
+from pydanube.storage.journal.comparison import Compared, Reach, compare, first_needed
 from pydanube.storage.journal.contents import JournalFile, TopicIndex
 from pydanube.storage.journal.file_cache import FileCache
 from pydanube.storage.journal.housekeeping import Housekeeping
+from pydanube.storage.journal.knowing import Knowing
 from pydanube.storage.journal.producers import LastBatch, encode_producers
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.reader import JournalReader
@@ -36,6 +38,7 @@ from pydanube.storage.journal.writer import Entry, JournalWriter, begin_file
 from pydanube.storage.mirrors.mirror_logs import MirrorLogs
 from pydanube.storage.mirrors.stream import TopicStream
 from pydanube.storage.segments.encoding import SegmentOrigin
+from pydanube.storage.segments.leftovers import Journaled
 from pydanube.storage.segments.tail_export import Batches
 from pydanube.storage.segments.tier import SegmentPlace, SegmentTier
 from pydanube.storage.segments.topic_segments import Retention
@@ -138,6 +141,10 @@ class Storage:
             metrics=metrics,
         )
         self._cache = TailCache(config.tail_cache_bytes_max)
+        known, topics = recovered.contents.known, recovered.contents.topics
+        self.is_new = not known.revision and not topics
+        """The journal has never been told of any topic."""
+        self.knowing = Knowing(recovered.contents.known, self._writer)
         self._topics: dict[TopicId, TopicLog] = {}
         self._streams: dict[TopicId, TopicStream] = {}
         self._topic_of: dict[SubscriptionId, TopicId] = {}
@@ -196,6 +203,7 @@ class Storage:
             config,
             self._clock,
             short_of_space=lambda: space.is_short,
+            journaled=self._journaled,
             on_failure=tasks.report,
             after_round=self._housekeeping.look_around,
         )
@@ -328,6 +336,27 @@ class Storage:
         """Up to where the journal is synced."""
         return self._writer.durable
 
+    def compare(
+        self, topics: Set[TopicId], subscriptions: Set[SubscriptionId], reach: Reach
+    ) -> Compared:
+        """Tell what the journal has and the metadata have not; nothing is changed."""
+        self._contents.known.saw(self._contents.topics, self._contents.progress)
+        return compare(self._contents, topics, subscriptions, reach)
+
+    @property
+    def ids_given(self) -> tuple[TopicId, SubscriptionId]:
+        """The highest ids that the journal has ever held, of a topic and of a subscription."""
+        known = self._contents.known
+        return TopicId(known.topic_id_max), SubscriptionId(known.subscription_id_max)
+
+    def first_needed(self) -> dict[TopicId, Offset]:
+        """Return below which offset the journal holds nothing of each of its own topics."""
+        return {
+            topic_id: first_needed(index)
+            for topic_id, index in self._contents.topics.items()
+            if index.copy is None
+        }
+
     def keep_only(self, topics: Set[TopicId], subscriptions: Set[SubscriptionId]) -> None:
         """Forget all topics and subscriptions but these: to be called once they are known."""
         self._contents.keep_only(topics, subscriptions)
@@ -374,6 +403,12 @@ class Storage:
             if self._tier is not None and history is not None:
                 log.exports_to(self._tier.exporter.register(log, history.segments))
         return log
+
+    def _journaled(self, topic_id: TopicId) -> Journaled:
+        index = self._contents.topics.get(topic_id)
+        if index is None or index.copy is not None or not index.bases:
+            return Journaled(Offset(0), Offset(0))
+        return Journaled(index.first_offset, Offset(index.end))
 
     # Topics that change hands.
 
@@ -475,6 +510,7 @@ class Storage:
         """
         self.end_replication(topic_id)
         self.mirrors.forget(topic_id)
+        self.knowing.topic_gone(topic_id)
         self._contents.topics.pop(topic_id, None)
         log = self._topics.pop(topic_id, None)
         if log is not None:
@@ -556,6 +592,7 @@ class Storage:
 
     def drop_subscription(self, subscription_id: SubscriptionId) -> None:
         """Forget a subscription's progress."""
+        self.knowing.subscription_gone(subscription_id)
         self._contents.progress.pop(subscription_id, None)
         topic_id = self._topic_of.pop(subscription_id, None)
         if topic_id is not None:

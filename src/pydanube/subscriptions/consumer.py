@@ -6,6 +6,7 @@ from pydanube.runtime.clock import Timer
 from pydanube.subscriptions.long_messages import LongMessages
 from pydanube.subscriptions.outbox import OUTBOX_MESSAGES_MAX, Delivery, Outbox
 
+DISPLACED_TOLD_MS = 60_000
 _SUPERSEDED_PEERS_MAX = 16
 
 
@@ -79,15 +80,29 @@ class Consumer:
         """Ends the time it has to open a stream after it subscribed."""
         self._holder: str | None = None
         self._superseded: dict[str, None] = {}
+        self._displaced_told_ms: int | None = None
 
-    def taken_by(self, peer: str) -> None:
-        """Note the connection that has this name now; an earlier one no longer does."""
+    def taken_by(self, peer: str) -> str | None:
+        """Note the connection that has this name now; return an earlier one that is displaced.
+
+        That is one whose stream is open: whoever has left does not miss the name.
+        """
+        displaced = self._holder if self.stream is not None and self._holder != peer else None
         if self._holder is not None and self._holder != peer:
             self._superseded[self._holder] = None
             if len(self._superseded) > _SUPERSEDED_PEERS_MAX:
                 self._superseded.pop(next(iter(self._superseded)))
         self._superseded.pop(peer, None)
         self._holder = peer
+        return displaced
+
+    def may_tell_displaced(self, now_ms: int) -> bool:
+        """Tell whether the log may say that it was displaced; two can do it to each other often."""
+        last_ms = self._displaced_told_ms
+        if last_ms is not None and now_ms - last_ms < DISPLACED_TOLD_MS:
+            return False
+        self._displaced_told_ms = now_ms
+        return True
 
     def is_held_by(self, peer: str) -> bool:
         """Tell whether a connection is the one that has this name now."""

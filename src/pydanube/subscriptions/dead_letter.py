@@ -4,6 +4,17 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
+from pydanube.model.dead_letters import (
+    ATTEMPTS,
+    ORIGINAL_BROKER,
+    ORIGINAL_OFFSET,
+    ORIGINAL_PRODUCER,
+    ORIGINAL_SUBSCRIPTION,
+    ORIGINAL_TOPIC,
+    POISON_POLICY,
+    REASON,
+    kept_aside,
+)
 from pydanube.model.ids import Offset
 from pydanube.model.message import Message
 from pydanube.model.timing import TIMING_ATTRIBUTES
@@ -35,26 +46,22 @@ def dead_letter(message: Message, origin: DeadLetterOrigin) -> Message:
     nothing, and must not expire before somebody has seen it.
     """
     attributes = {
-        _original(name) if name in TIMING_ATTRIBUTES else name: value
+        kept_aside(name) if name in TIMING_ATTRIBUTES else name: value
         for name, value in (message.attributes or {}).items()
     } | _origin_attributes(origin)
     return structs.replace(message, attributes=attributes, wire=None)
 
 
-def _original(name: str) -> str:
-    return f"x-original-{name.removeprefix('x-')}"
-
-
 def _origin_attributes(origin: DeadLetterOrigin) -> dict[str, str]:
     attributes = {
-        "x-original-topic": origin.topic,
-        "x-original-subscription": origin.subscription,
-        "x-original-topic-offset": str(origin.offset),
-        "x-original-producer-id": str(origin.producer_id),
-        "x-original-broker-addr": origin.broker_url,
-        "x-poison-policy": "dead_letter",
-        "x-delivery-attempt": str(origin.attempts),
+        ORIGINAL_TOPIC: origin.topic,
+        ORIGINAL_SUBSCRIPTION: origin.subscription,
+        ORIGINAL_OFFSET: str(origin.offset),
+        ORIGINAL_PRODUCER: str(origin.producer_id),
+        ORIGINAL_BROKER: origin.broker_url,
+        POISON_POLICY: "dead_letter",
+        ATTEMPTS: str(origin.attempts),
     }
     if origin.reason is not None:
-        attributes["x-failure-reason"] = origin.reason
+        attributes[REASON] = origin.reason
     return attributes

@@ -39,7 +39,7 @@ from pydanube.dispatch.events import (
 )
 from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.ids import ConsumerId, Offset, SubscriptionId
-from pydanube.model.policies import SubscriptionType
+from pydanube.model.policies import FailurePolicy, SubscriptionType
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import TaskScope
@@ -47,9 +47,11 @@ from pydanube.storage.topic_log import Piece
 from pydanube.subscriptions.consumer import Consumer, ConsumerStream
 from pydanube.subscriptions.cursor import Cursor, Done
 from pydanube.subscriptions.due_times import DueTimes
-from pydanube.subscriptions.errors import SubscriptionBusy
+from pydanube.subscriptions.errors import ConsumerDisplaced, SubscriptionBusy
 from pydanube.subscriptions.marks import Marks
 from pydanube.subscriptions.outbox import Delivery
+from pydanube.subscriptions.troubles import Line, Trouble, Troubles
+from pydanube.subscriptions.troubles import Progress as TroublesProgress
 
 STREAM_GRACE_MS = 10_000
 """How long a consumer that subscribed may take to open its stream."""
@@ -94,6 +96,8 @@ def _for_ever() -> int | None:
 class SubscriptionContext(Struct, frozen=True, kw_only=True):
     """What the pump works with."""
 
+    topic: str
+    """Its name, for what is told about the subscription."""
     clock: Clock
     tasks: TaskScope
     source: MessageSource | None
@@ -132,6 +136,8 @@ class Subscription:
         self._context = context
         self._timer: Timer | None = None
         self._timer_at_ms = 0
+        self._troubles = Troubles(context.topic, name, by_key=kind == "KeyShared")
+        self._settlements = 0
         self._offered: Piece | None = None
         self._due_times = DueTimes(context.clock)
         self._era = 0
@@ -243,11 +249,10 @@ class Subscription:
 
     def join(self, consumer: Consumer, peer: str) -> None:
         """Let a consumer in, or let it take its own name over from an earlier connection."""
+        self._take(consumer, peer)
         if consumer.stream is not None:
             consumer.stream.end(None)
             consumer.stream = None
-        consumer.taken_by(peer)
-        consumer.said_goodbye = False
         self._activate(consumer)
         if consumer.grace is not None:
             consumer.grace.cancel()
@@ -260,15 +265,36 @@ class Subscription:
         earlier = consumer.stream
         if earlier is not None:
             earlier.end(None)
+        self._take(consumer, peer)
         stream = ConsumerStream(consumer)
         consumer.stream = stream
-        consumer.taken_by(peer)
-        consumer.said_goodbye = False
         # A consumer that has just subscribed keeps what its outbox gathered meanwhile.
         if earlier is not None or not consumer.active or consumer.streamed:
             self._activate(consumer)
         consumer.streamed = True
         return stream
+
+    def check_holds(self, consumer: Consumer, peer: str) -> None:
+        """Refuse a connection whose consumer's name another one has now."""
+        if consumer.is_superseded(peer):
+            raise ConsumerDisplaced(
+                f"another consumer has come under the name {consumer.name} and has taken its place "
+                f"in subscription {self.name}; give each consumer a name of its own, or none"
+            )
+
+    def _take(self, consumer: Consumer, peer: str) -> None:
+        displaced = consumer.taken_by(peer)
+        consumer.said_goodbye = False
+        if displaced is not None and consumer.may_tell_displaced(self._now_ms()):
+            _log.warning(
+                "a consumer was displaced by another one of the same name",
+                topic=self._context.topic,
+                subscription=self.name,
+                consumer=consumer.name,
+                displaced=displaced,
+                by=peer,
+                next="give each consumer a name of its own, or none",
+            )
 
     def close_stream(self, stream: ConsumerStream) -> None:
         """Take note that a stream has ended, for whatever reason."""
@@ -321,6 +347,11 @@ class Subscription:
     def mark(self) -> str:
         """What its deliveries carry, so that whoever settles them can show whose they were."""
         return self._marks.current
+
+    @property
+    def life(self) -> str:
+        """What tells it from whatever else has borne its name, or will."""
+        return self._marks.life
 
     def may_settle(self, mark: str | None, offset: Offset, peer: str) -> bool:
         """Tell whether an ack or nack of a message speaks of a delivery of this subscription.
@@ -462,9 +493,32 @@ class Subscription:
                 self._feed(Drained(consumer_id, count))
         self._answer_when_durable(done)
 
-    def dead_letter_stored(self, offset: Offset, stored: bool) -> None:
-        """Take note of what became of a dead letter."""
-        self._feed(DeadLetterStored(offset, stored))
+    def dead_letter_stored(self, offset: Offset) -> None:
+        """Take note that a dead letter is durable."""
+        self._tell(self._troubles.freed("dead letters"))
+        self._feed(DeadLetterStored(offset, stored=True))
+
+    def dead_letter_failed(self, offset: Offset, target: str, cause: str, mend: str) -> None:
+        """Take note that a dead letter cannot be stored now; it is asked for again."""
+        reason = f"dead letters cannot be stored in {target}: {cause}"
+        next_step = f"{mend}; the broker tries again by itself"
+        self._tell(self._troubles.hindered("dead letters", reason, next_step))
+        self._feed(DeadLetterStored(offset, stored=False))
+
+    def look_after(self, policy: FailurePolicy) -> None:
+        """See whether it gets on, and say so if not; to be called now and then."""
+        progress = TroublesProgress(
+            settlements=self._settlements,
+            pending=max(0, self.lag - self.delayed_count),
+            active_consumers=self.active_consumers,
+            policy=policy,
+        )
+        self._tell(self._troubles.look(progress, self._now_ms()))
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What keeps it from going on, if anything does."""
+        return self._troubles.present
 
     # What operators see.
 
@@ -537,7 +591,18 @@ class Subscription:
                 answer = self._carry_out(action)
                 if answer is not None:
                     events.append(answer)
+        if self._dispatcher.blocked_count != self._troubles.blocked_count:
+            self._tell_blocked()
         self._set_timer()
+
+    def _tell_blocked(self) -> None:
+        count, first = self._dispatcher.blocked_count, self._dispatcher.first_blocked
+        self._tell(self._troubles.block_changed(count, first))
+
+    def _tell(self, line: Line | None) -> None:
+        if line is not None:
+            write = _log.warning if line.is_bad else _log.info
+            write(line.event, **line.fields)
 
     def _carry_out(self, action: Action) -> Event | None:
         context = self._context
@@ -545,6 +610,7 @@ class Subscription:
             case Deliver():
                 return self._deliver(action)
             case Settle(start, end):
+                self._settlements += 1
                 if context.cursor is not None:
                     context.cursor.settle(start, end)
             case Count(start, end, attempts):
@@ -581,15 +647,19 @@ class Subscription:
                 self._read_keys_later(source, start, end), f"keys of {self.name}"
             )
             return None
+        self._tell(self._troubles.freed("keys"))
         return self._keys_of(pieces, start)
 
     async def _read_keys_later(self, source: MessageSource, start: Offset, end: Offset) -> None:
         era = self._era
         try:
             answer = self._keys_of(await source.read(start, end), start)
+            self._tell(self._troubles.freed("keys"))
         except DanubeError as error:
             # A disk may heal, and damage may be given up; what lies behind waits for it.
-            _log.warning("keys not read; tried again soon", subscription=self.name, cause=error)
+            reason = f"routing keys cannot be read: {error}"
+            next_step = "see the broker's /readyz and log; the broker tries again by itself"
+            self._tell(self._troubles.hindered("keys", reason, next_step))
             await self._context.clock.sleep(READ_AGAIN_SECONDS)
             answer = KeysRead(start, ())
         if era == self._era:

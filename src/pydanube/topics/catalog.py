@@ -26,7 +26,8 @@ from pydanube.topics.leases import Lease
 AccessMode = Literal["Shared", "Exclusive"]
 
 _OPERATIONS_AT_ONCE = 500
-_ID_BLOCK = 1_024
+ID_BLOCK = 1_024
+"""Ids are given in blocks of so many; a counter counts blocks."""
 
 Record = TypeVar("Record", bound=Struct)
 
@@ -107,6 +108,11 @@ class ConsumerRecord(Struct, frozen=True, kw_only=True):
     filters: tuple[str, ...] = ()
 
 
+def counter_behind(number: int) -> int:
+    """Return where a counter of blocks must be at least, so that an id is not given again."""
+    return number // ID_BLOCK
+
+
 class Ids:
     """Hands out numbers in blocks, so that most of them cost no write to the metadata."""
 
@@ -114,15 +120,23 @@ class Ids:
         self._store = store
         self._counter_key = counter_key
         self._next = self._end = 0
+        self._given = -1
+
+    def never_again(self, given: int) -> None:
+        """Return no number up to this one: journal or segments show that it was given before."""
+        self._given = max(self._given, given)
 
     async def take(self) -> int:
         """Return a number that was never returned before, on any broker."""
-        if self._next == self._end:
+        while max(self._next, self._given + 1) >= self._end:
             block = await self._store.next_id(self._counter_key)
             # Whoever else took a block while this one waited has its own.
-            self._next, self._end = block * _ID_BLOCK, (block + 1) * _ID_BLOCK
-        self._next += 1
-        return self._next - 1
+            self._next, self._end = block * ID_BLOCK, (block + 1) * ID_BLOCK
+            if self._end <= self._given:
+                await self._store.leap(0, {self._counter_key: counter_behind(self._given)})
+        number = max(self._next, self._given + 1)
+        self._next = number + 1
+        return number
 
 
 class Catalog:
@@ -132,6 +146,10 @@ class Catalog:
         self._store = store
         self.topic_ids = Ids(store, keys.TOPIC_ID_COUNTER)
         self.subscription_ids = Ids(store, keys.SUBSCRIPTION_ID_COUNTER)
+
+    async def metadata_have_given(self) -> int:
+        """Return a topic id below which the metadata have given all, whoever else saw more."""
+        return await Ids(self._store, keys.TOPIC_ID_COUNTER).take()
 
     # Namespaces.
 

@@ -28,7 +28,6 @@ from pydanube.model.names import NAME_CHARACTERS_MAX, check_client_name, check_t
 from pydanube.model.policies import (
     DispatchConfig,
     DispatchStrategy,
-    FailurePolicy,
     OwnRetention,
     SubscriptionType,
 )
@@ -49,6 +48,7 @@ from pydanube.topics.admission import (
 )
 from pydanube.topics.catalog import AccessMode, ConsumerRecord, ProducerRecord, SubscriptionRecord
 from pydanube.topics.errors import NotAddressed, TooManyProducers
+from pydanube.topics.failure_policies import FailurePolicies
 from pydanube.topics.leases import Lease
 from pydanube.topics.manager import TopicManager, TopicRequest
 from pydanube.topics.named_locks import NamedLocks
@@ -96,6 +96,9 @@ class Registration:
         """What consumers have asked for, by topic and subscription."""
         self._locks = NamedLocks()
         self.schemas = TopicSchemas(topics, registry, self._locks.hold)
+        self.failure_policies = FailurePolicies(
+            topics.catalog, self._locks.hold, self._reliable, self._apply_settings
+        )
 
     # At the start.
 
@@ -319,7 +322,7 @@ class Registration:
         progress = Progress(Offset(record.start))
         if topic.is_reliable:
             storage = self._topics.storage
-            storage.belongs(record.id, topic.record.id)
+            topic.note_subscription(name, record)
             recovered = storage.progress(record.id)
             if recovered is None:
                 # The record in the catalogue is durable, so this one may follow when it likes.
@@ -423,7 +426,7 @@ class Registration:
         window = max(self._topics.settings.window, asked)
         return DispatchSettings(
             window=config.max_unacked_messages if config else window,
-            policy=self._catalog.failure_policy(topic.name, subscription) or FailurePolicy(),
+            policy=self.failure_policies.in_force(topic, subscription),
             rate_per_second=topic.policies.max_subscription_dispatch_rate,
         )
 
@@ -432,19 +435,6 @@ class Registration:
         if window is not None and window > self._windows.get(key, 0):
             self._windows[key] = window
             self._apply_settings(topic, subscription.name)
-
-    async def set_failure_policy(
-        self, topic_name: str, subscription: str, policy: FailurePolicy
-    ) -> None:
-        """Store a failure policy and apply it at once."""
-        self._reliable(topic_name)
-        check_client_name("subscription", subscription)
-        if policy.poison_policy == "DeadLetter" and not (policy.dead_letter_topic or "").strip():
-            raise InvalidRequest("poison policy dead_letter needs a dead_letter_topic")
-        async with self._locks.hold(topic_name):
-            topic = self._reliable(topic_name)
-            await self._catalog.put_failure_policy(topic_name, subscription, policy)
-            self._apply_settings(topic, subscription)
 
     async def set_dispatch_config(
         self, topic_name: str, subscription: str, config: DispatchConfig

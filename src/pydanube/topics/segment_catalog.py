@@ -9,7 +9,7 @@ from typing_extensions import override
 from pydanube.errors import Conflict
 from pydanube.metadata import keys
 from pydanube.metadata.store import Delete, Entry, Expect, MetadataStore, Operation, Put
-from pydanube.model.ids import TopicId
+from pydanube.model.ids import Offset, TopicId
 from pydanube.storage.segments.catalog import (
     Frontier,
     Retired,
@@ -97,6 +97,28 @@ class MetadataSegmentCatalog(SegmentCatalog):
                 await self._store.transact([Expect(frontier_key, frontier.revision)], operations)
             except Conflict:
                 continue
+
+    async def rebuild(
+        self, topic: str, topic_id: TopicId, start: Offset, entries: Sequence[SegmentEntry]
+    ) -> None:
+        """Make these a topic's entries, contiguous from `start` on, while no broker serves it.
+
+        The frontier comes last, and a crash before leaves what the next recovery plans again.
+        """
+        wanted = {keys.segment(self._prefix, topic, each.base): each for each in entries}
+        found = self._store.list(keys.segments(self._prefix, topic))
+        operations: list[Operation] = [Delete(each.key) for each in found if each.key not in wanted]
+        operations += [Put(key, _encode(entry)) for key, entry in wanted.items()]
+        for first in range(0, len(operations), _OPERATIONS_AT_ONCE):
+            part = operations[first : first + _OPERATIONS_AT_ONCE]
+            await self._store.transact([], part)
+        frontier, _ = self._read_frontier(topic)
+        epoch = max([each.epoch for each in entries], default=0)
+        if frontier is not None and frontier.topic_id == topic_id:
+            epoch = max(epoch, frontier.epoch)
+        end = entries[-1].end if entries else start
+        changed = Frontier(topic_id=topic_id, start=start, end=end, epoch=epoch)
+        await self._store.put(keys.segment_frontier(self._prefix, topic), _encode(changed))
 
     @override
     def retired(self) -> list[Retired]:

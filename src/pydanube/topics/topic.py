@@ -9,11 +9,17 @@ from msgspec import Struct
 
 from pydanube.dispatch.events import DeadLetter, DispatchSettings
 from pydanube.dispatch.factory import create_dispatcher
-from pydanube.errors import Corruption, DanubeError, InvalidRequest, Unavailable
+from pydanube.errors import Corruption, DanubeError, InvalidRequest, NotFound, Unavailable
 from pydanube.model.batch import Batch
 from pydanube.model.ids import Offset, SubscriptionId, stable_producer_id
 from pydanube.model.message import Message
-from pydanube.model.policies import Policies, Retention, SubscriptionType, retention_in_force
+from pydanube.model.policies import (
+    FailurePolicy,
+    Policies,
+    Retention,
+    SubscriptionType,
+    retention_in_force,
+)
 from pydanube.model.progress import Progress
 from pydanube.model.schemas import TopicSchema
 from pydanube.model.sequences import Applied, MessageSequence, SequenceRange, sequence_key
@@ -28,11 +34,12 @@ from pydanube.storage.topic_log import Guard, LastBatch, Piece, ProducerStamp, T
 from pydanube.subscriptions.cursor import Cursor
 from pydanube.subscriptions.dead_letter import DeadLetterOrigin, DeadLetterSink, dead_letter
 from pydanube.subscriptions.subscription import Observer, Subscription, SubscriptionContext
-from pydanube.topics.catalog import TopicRecord
+from pydanube.topics.catalog import SubscriptionRecord, TopicRecord
 from pydanube.topics.errors import MessageTooLarge
 from pydanube.topics.expiry import first_unexpired
 from pydanube.topics.gathering import Gatherer, Published
 from pydanube.topics.inspection import Inspection, InspectionContext, InspectionObserver
+from pydanube.topics.knowing import note_subscription, note_topic
 from pydanube.topics.leases import CursorLeases
 from pydanube.topics.lifecycle import Step, TopicState, next_state
 from pydanube.topics.limits import Throttle
@@ -98,6 +105,7 @@ class Topic:
         """The durable end, for whoever waits until it moves; closed with the topic."""
         self._sequencer: Sequencer | None = None
         if record.strategy == "Reliable":
+            note_topic(context.storage, name, record)
             self.log = context.storage.topic(
                 record.id, name, epoch=context.epoch, retention=self._retention
             )
@@ -416,6 +424,10 @@ class Topic:
 
     # Subscriptions.
 
+    def note_subscription(self, name: str, record: SubscriptionRecord) -> None:
+        """Let the journal know a subscription before it holds any progress of it."""
+        note_subscription(self._context.storage, self.record.id, name, record)
+
     def add_subscription(
         self,
         subscription_id: SubscriptionId,
@@ -444,6 +456,7 @@ class Topic:
             kind,
             create_dispatcher(kind, self.is_reliable, progress, settings, seen_end),
             SubscriptionContext(
+                topic=self.name,
                 clock=context.clock,
                 tasks=context.tasks,
                 source=self.log,
@@ -466,6 +479,10 @@ class Topic:
         self._settings[name] = settings
         observer = self._context.observer.subscription(name)
         observer.poison_policy = settings.policy.poison_policy
+
+    def policy_of(self, name: str) -> FailurePolicy:
+        """Return the failure policy that is in force for a subscription, set or not."""
+        return self._settings[name].policy
 
     def remove_subscription(self, name: str) -> None:
         """Stop serving a subscription."""
@@ -491,8 +508,9 @@ class Topic:
 
     async def pass_time(self) -> None:
         """Settle what has outlived its time, whoever is there; to be called now and then."""
-        for subscription in self.subscriptions.values():
+        for name, subscription in self.subscriptions.items():
             subscription.check_clock()
+            subscription.look_after(self._settings[name].policy)
         self._tell_lapsed_holds()
         ttl_ms = self.message_ttl_ms()
         if self.log is None or ttl_ms is None:
@@ -562,18 +580,13 @@ class Topic:
             )
             await self._context.dead_letters.store(target, dead_letter(message, origin))
         except DanubeError as error:
-            _log.warning(
-                "dead letter not stored; it will be tried again",
-                topic=self.name,
-                subscription=subscription.name,
-                offset=action.offset,
-                target=target,
-                cause=str(error),
-            )
-            subscription.dead_letter_stored(action.offset, stored=False)
+            mend = f"danube topics describe {target}"
+            if isinstance(error, NotFound):
+                mend = f"danube topics create {target} --dispatch-strategy reliable"
+            subscription.dead_letter_failed(action.offset, target, str(error), mend)
         else:
             self._context.observer.subscription(subscription.name).observed("dead_letter", 1)
-            subscription.dead_letter_stored(action.offset, stored=True)
+            subscription.dead_letter_stored(action.offset)
 
     async def _read_one(self, offset: Offset) -> Message:
         assert self.log is not None

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pydanube import connect
+from pydanube.model.failure_policies import FailurePolicyChange
 from pydanube.model.names import partition_name
 from pydanube.spark.brokers import Brokers
 from pydanube.spark.options import Access, ReadOptions, Selection
@@ -19,6 +20,8 @@ from pydanube.spark.source.planning import Piece
 from pydanube.spark.source.reading import PieceReader, PieceTask
 from pydanube.spark.source.rows import stored_columns
 from pydanube.spark.source.topics import Topics
+from pydanube.wire.danube import services
+from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.flight.descriptors import PublishCommand
 from tests.support.broker_cluster import BrokerCluster, ClusterBroker
 from tests.support.flight_peer import FlightPeer, call, payload_batch, refusal_of
@@ -298,3 +301,33 @@ async def test_a_task_writes_and_reads_on_where_its_topic_has_gone(
     rest = await call(list, batches)
     payloads = [each for _, rows in [(first, some), *rest] for each in rows["payload"].to_pylist()]
     assert payloads == [b"%d" % number for number in range(300)]
+
+
+async def test_subscriptions_of_all_partitions_are_told_by_any_broker(
+    spread: BrokerCluster, peer_of: Connect
+) -> None:
+    """Each partition once, by Flight and by the admin API, with one policy for all of them."""
+    async with connect(spread.brokers[0].url) as client:
+        change = FailurePolicyChange(poison_policy="DeadLetter")
+        policy = await client.change_failure_policy(BASE, "s", change)
+        assert policy.dead_letter_topic == f"{BASE}-dlq"
+        async with client.consumer(BASE, "s") as consumer:
+            told = await consumer.standings()
+            assert [each.topic for each in told] == PARTS
+            assert {each.failure_policy for each in told} == {policy}
+            for broker in spread.brokers:
+                found = await call(peer_of(broker).act, "subscriptions", topics=[BASE])
+                states = [each["subscriptions"][0]["state"] for each in found["topics"].values()]
+                assert states == ["active"] * 3
+                admin_client = spread.client(broker)
+                listed = await admin_client.call(
+                    services.LIST_SUBSCRIPTIONS, admin.TopicRequest(name=BASE)
+                )
+                assert list(listed.subscriptions) == ["s"]
+                assert [each.topic for each in listed.standings] == PARTS
+                described = await admin_client.call(
+                    services.DESCRIBE_TOPIC, admin.DescribeTopicRequest(name=BASE)
+                )
+                assert list(described.subscriptions) == ["s"]
+                assert (described.name, described.partitions) == (BASE, 3)
+                assert [each.topic for each in described.standings] == PARTS

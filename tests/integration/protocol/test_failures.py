@@ -8,6 +8,7 @@ from pydanube.wire.calls import StatusCode
 from pydanube.wire.danube import services
 from pydanube.wire.danube.generated import DanubeAdmin_pb2 as admin
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
+from pydanube.wire.danube.generated import PyDanube_pb2 as own
 from tests.support.raw_client import (
     EXCLUSIVE,
     FAILOVER,
@@ -273,13 +274,68 @@ async def test_a_policy_may_be_set_before_the_subscription_and_is_returned_as_it
     assert answer.failure_policy == admin.SubscriptionFailurePolicy(**fields)
 
 
-async def test_a_policy_that_was_never_set_is_not_returned(
-    client: RawClient, producer: int
+async def test_a_policy_that_was_never_set_is_returned_as_the_defaults(
+    broker: RunningBroker, client: RawClient, producer: int
 ) -> None:
+    await client.subscribe(TOPIC)
     for subscription in ("s", "never"):
         request = admin.GetSubscriptionFailurePolicyRequest(topic=TOPIC, subscription=subscription)
         answer = await client.call(services.GET_SUBSCRIPTION_FAILURE_POLICY, request)
-        assert not answer.HasField("failure_policy")
+        assert answer.failure_policy == admin.SubscriptionFailurePolicy(
+            max_redelivery_count=5,
+            ack_timeout_ms=30_000,
+            base_redelivery_delay_ms=1_000,
+            max_redelivery_delay_ms=60_000,
+            backoff_strategy=EXPONENTIAL,
+            poison_policy=BLOCK,
+        )
+        assert answer.is_default
+        assert answer.subscription_exists == (subscription == "s")
+    nowhere = admin.GetSubscriptionFailurePolicyRequest(topic="/default/nowhere", subscription="s")
+    refused = await broker.refusal(client, services.GET_SUBSCRIPTION_FAILURE_POLICY, nowhere)
+    assert refused.code is StatusCode.NOT_FOUND
+
+
+async def test_a_policy_is_changed_in_part_and_the_rest_stays(
+    broker: RunningBroker, client: RawClient, producer: int
+) -> None:
+    await client.set_failure_policy(TOPIC, max_redelivery_count=3, ack_timeout_ms=1_000)
+    request = own.UpdateFailurePolicyRequest(
+        topic=TOPIC, subscription="s", poison_policy="DeadLetter"
+    )
+    answer = await client.call(services.UPDATE_FAILURE_POLICY, request)
+    assert (answer.max_redelivery_count, answer.ack_timeout_ms) == (3, 1_000)
+    assert (answer.poison_policy, answer.dead_letter_topic) == ("DeadLetter", f"{TOPIC}-dlq")
+    request = own.UpdateFailurePolicyRequest(
+        topic=TOPIC, subscription="s", max_redelivery_count=0, unless_set=True
+    )
+    answer = await client.call(services.UPDATE_FAILURE_POLICY, request)
+    assert answer.max_redelivery_count == 3, "it was set before"
+    await broker.restart()
+    asked = admin.GetSubscriptionFailurePolicyRequest(topic=TOPIC, subscription="s")
+    kept = await broker.client().call(services.GET_SUBSCRIPTION_FAILURE_POLICY, asked)
+    assert kept.failure_policy.dead_letter_topic == f"{TOPIC}-dlq"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"poison_policy": "Explode"},
+        {"backoff_strategy": "Sometimes"},
+        {"ack_timeout_ms": 0},
+        {"dead_letter_topic": "dead"},
+        {"dead_letter_topic": TOPIC},
+    ],
+)
+async def test_a_change_that_cannot_work_is_refused_and_changes_nothing(
+    broker: RunningBroker, client: RawClient, producer: int, fields: dict[str, Any]
+) -> None:
+    request = own.UpdateFailurePolicyRequest(topic=TOPIC, subscription="s", **fields)
+    refused = await broker.refusal(client, services.UPDATE_FAILURE_POLICY, request)
+    assert refused.code is StatusCode.INVALID_ARGUMENT
+    asked = admin.GetSubscriptionFailurePolicyRequest(topic=TOPIC, subscription="s")
+    answer = await client.call(services.GET_SUBSCRIPTION_FAILURE_POLICY, asked)
+    assert answer.is_default
 
 
 @pytest.mark.parametrize(

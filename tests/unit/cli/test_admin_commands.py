@@ -7,6 +7,7 @@ from click.testing import CliRunner, Result
 from pydanube.cli.main import danube, danube_admin
 from pydanube.cli.options import Outside
 from pydanube.wire.calls import CallRefused, StatusCode
+from pydanube.wire.danube.generated import DanubeAdmin_pb2 as pb
 from tests.support.fake_admin import BROKER_ID, FakeAdmin
 
 
@@ -110,7 +111,8 @@ def test_subscriptions_are_listed_and_deleted(admin: FakeAdmin) -> None:
 
 def test_a_failure_policy_is_set_and_read_back(admin: FakeAdmin) -> None:
     line = "topics get-failure-policy /default/orders -s billing"
-    assert run_json(admin, line)["failure_policy"] is None
+    assert run_json(admin, line)["failure_policy"]["poison_policy"] == "Block"
+    assert run_json(admin, line)["is_default"]
     assert run_json(admin, line)["subscription_type"] is None
     run_json(
         admin,
@@ -127,10 +129,11 @@ def test_a_failure_policy_is_set_and_read_back(admin: FakeAdmin) -> None:
             "ack_timeout_ms": 1000,
             "base_redelivery_delay_ms": 10,
             "max_redelivery_delay_ms": 100,
-            "backoff_strategy": "Fixed",
+            "backoff_strategy": "Exponential",
             "dead_letter_topic": "/default/dead",
             "poison_policy": "DeadLetter",
         },
+        "is_default": False,
     }
 
 
@@ -148,14 +151,74 @@ def test_every_poison_policy_reaches_the_broker(admin: FakeAdmin, policy: str) -
     assert not sent.HasField("dead_letter_topic")
 
 
-def test_dead_letters_need_a_topic(admin: FakeAdmin) -> None:
-    result = run(
-        admin,
-        "topics set-failure-policy /default/o -s s --max-redelivery-count 0 --ack-timeout-ms 1 "
-        "--base-redelivery-delay-ms 0 --max-redelivery-delay-ms 0 --poison-policy dead_letter",
-    )
-    assert (result.exit_code, "--dead-letter-topic" in result.stderr) == (2, True)
+def test_what_is_given_of_a_failure_policy_is_set_and_the_rest_stays(admin: FakeAdmin) -> None:
+    line = "topics set-failure-policy /default/o -s s"
+    run_json(admin, f"{line} --max-redelivery-count 2 --backoff-strategy fixed")
+    changed = run_json(admin, f"{line} --poison-policy dead_letter")["failure_policy"]
+    assert changed == {
+        "max_redelivery_count": 2,
+        "ack_timeout_ms": 30_000,
+        "base_redelivery_delay_ms": 1_000,
+        "max_redelivery_delay_ms": 60_000,
+        "backoff_strategy": "Fixed",
+        "dead_letter_topic": "/default/o-dlq",
+        "poison_policy": "DeadLetter",
+    }
+
+
+def test_a_policy_is_changed_by_the_broker_where_it_can(admin: FakeAdmin) -> None:
+    admin.changes_policies = True
+    run_json(admin, "topics set-failure-policy /default/o -s s --ack-timeout-ms 7")
+    sent = admin.last("UpdateFailurePolicy")
+    assert [field.name for field, _ in sent.ListFields()] == [
+        "topic",
+        "subscription",
+        "ack_timeout_ms",
+    ]
+    assert all(name != "SetSubscriptionFailurePolicy" for name, _ in admin.calls)
+
+
+def test_a_change_of_nothing_is_refused_with_what_could_be_given(admin: FakeAdmin) -> None:
+    result = run(admin, "topics set-failure-policy /default/o -s s")
+    assert (result.exit_code, "--poison-policy" in result.stderr) == (2, True)
     assert admin.calls == []
+
+
+def test_a_policy_is_shown_with_its_values_and_never_as_a_dash(admin: FakeAdmin) -> None:
+    shown = run(admin, "topics get-failure-policy /default/orders -s billing").stdout
+    lines = dict(line.split(maxsplit=1) for line in shown.splitlines())
+    assert "-" not in lines.values()
+    assert (lines["poison_policy"], lines["dead_letter_topic"]) == ("Block", "none")
+    assert lines["set"] == "no, these are the defaults"
+
+
+def test_a_blocked_subscription_is_listed_with_its_offset_its_reason_and_what_to_type(
+    admin: FakeAdmin,
+) -> None:
+    run_json(admin, "topics create /default/orders")
+    policy = pb.SubscriptionFailurePolicy(ack_timeout_ms=1, poison_policy=1)
+    standing = pb.SubscriptionStanding(
+        topic="/default/orders",
+        subscription="billing",
+        type="Shared",
+        state="blocked",
+        blocked=1,
+        offset=5,
+        attempts=6,
+        reason="not an Order",
+        next_step="danube topics set-failure-policy",
+        failure_policy=policy,
+    )
+    admin.topics["/default/orders"].subscriptions.append("billing")
+    admin.topics["/default/orders"].standings.append(standing)
+    for line in ("subscriptions list", "topics subscriptions", "topics describe"):
+        told = run(admin, f"{line} /default/orders").stdout
+        assert "block after 1 attempt" in told
+        assert "is blocked at offset 5 after 6 attempts: not an Order" in told
+        assert "next: danube topics set-failure-policy" in told
+    [listed] = run_json(admin, "subscriptions list /default/orders")
+    assert (listed["state"], listed["offset"], listed["attempts"]) == ("blocked", 5, 6)
+    assert listed["failure_policy"]["poison_policy"] == "Block"
 
 
 def test_a_dispatch_config_is_set_and_read_back(admin: FakeAdmin) -> None:

@@ -81,6 +81,7 @@ def subscription(
         raise AssertionError("nothing fails here")
 
     context = SubscriptionContext(
+        topic="/default/orders",
         clock=clock,
         tasks=TaskScope(lambda name, error: None),
         source=Source() if reliable else None,

@@ -21,6 +21,10 @@ class ClusterOperations:
         """Return who leads, who votes and who learns."""
         return await self._connection.cluster_status()
 
+    async def create_backup(self) -> tuple[bytes, bytes]:
+        """Return a backup's manifest and state; see `danube backup`."""
+        return await self._connection.create_backup()
+
     async def add_node(self, admin_url: str) -> NodeChange:
         """Let the broker at an admin URL learn; it has been started with --join."""
         if not admin_url:

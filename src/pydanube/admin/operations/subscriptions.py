@@ -6,13 +6,15 @@ from msgspec import Struct
 from pydanube.client.admin import AdminConnection
 from pydanube.client.admin_answers import MovedSubscription
 from pydanube.client.positions import read_position
-from pydanube.errors import InvalidRequest
+from pydanube.errors import InvalidRequest, NotSupported
+from pydanube.model.failure_policies import FailurePolicyChange, changed_policy
 from pydanube.model.names import check_client_name, check_topic_name
 from pydanube.model.policies import (
     DispatchConfig,
     FailurePolicy,
     SubscriptionType,
 )
+from pydanube.model.standing import SubscriptionStanding
 
 
 class SubscriptionChange(Struct, frozen=True):
@@ -24,16 +26,20 @@ class SubscriptionChange(Struct, frozen=True):
 
 
 class SubscriptionFailurePolicy(Struct, frozen=True, kw_only=True):
-    """How a subscription treats failures; None where nothing was set and the defaults hold."""
+    """How a subscription treats failures."""
 
     topic: str
     subscription: str
     subscription_type: SubscriptionType | None
-    failure_policy: FailurePolicy | None
+    """None while there is no such subscription."""
+    failure_policy: FailurePolicy
+    """What is in force."""
+    is_default: bool
+    """Nobody has set it."""
 
 
 class SubscriptionDispatchConfig(Struct, frozen=True, kw_only=True):
-    """How much a subscription keeps in flight; None where nothing was set."""
+    """How much a subscription keeps in flight; None if the broker tells only what was set."""
 
     topic: str
     subscription: str
@@ -46,9 +52,15 @@ class SubscriptionOperations:
     def __init__(self, connection: AdminConnection) -> None:
         self._connection = connection
 
-    async def list_subscriptions(self, topic: str) -> list[str]:
+    async def names(self, topic: str) -> list[str]:
         """Return the names of a topic's subscriptions."""
-        return await self._connection.subscriptions(check_topic_name(topic))
+        names, _ = await self._connection.subscriptions(check_topic_name(topic))
+        return names
+
+    async def list_subscriptions(self, topic: str) -> list[SubscriptionStanding] | list[str]:
+        """Return how a topic's subscriptions get on; their names if the broker tells no more."""
+        names, standings = await self._connection.subscriptions(check_topic_name(topic))
+        return standings if standings else names
 
     async def unsubscribe(self, topic: str, subscription: str) -> SubscriptionChange:
         """Delete a subscription that has no active consumer."""
@@ -60,22 +72,33 @@ class SubscriptionOperations:
         return await self._connection.seek(*_checked(topic, subscription), read_position(position))
 
     async def set_failure_policy(
-        self, topic: str, subscription: str, policy: FailurePolicy
+        self, topic: str, subscription: str, change: FailurePolicyChange
     ) -> SubscriptionFailurePolicy:
-        """Say what happens to messages that are nacked or not acked in time."""
-        _check(policy, FailurePolicy)
-        if policy.poison_policy == "DeadLetter" and policy.dead_letter_topic is None:
-            raise InvalidRequest("poison policy dead_letter needs --dead-letter-topic")
-        if policy.dead_letter_topic is not None:
-            check_topic_name(policy.dead_letter_topic)
-        await self._connection.set_failure_policy(*_checked(topic, subscription), policy)
+        """Change what is given of what happens to messages that fail; the rest stays as it is."""
+        if change == FailurePolicyChange():
+            raise InvalidRequest(
+                "nothing is to be changed: give at least one setting, such as --poison-policy "
+                "dead_letter; get-failure-policy shows what holds"
+            )
+        names = _checked(topic, subscription)
+        try:
+            await self._connection.policies.change(*names, change)
+        except NotSupported:
+            # A broker of Danube, or an earlier one of ours: it replaces all of a policy.
+            present = await self._connection.failure_policy(*names)
+            policy = changed_policy(present.policy, change, topic)
+            await self._connection.set_failure_policy(*names, policy)
         return await self.failure_policy(topic, subscription)
 
     async def failure_policy(self, topic: str, subscription: str) -> SubscriptionFailurePolicy:
-        """Return what was set."""
-        policy, kind = await self._connection.failure_policy(*_checked(topic, subscription))
+        """Return what is in force, whether it was set or not."""
+        found = await self._connection.failure_policy(*_checked(topic, subscription))
         return SubscriptionFailurePolicy(
-            topic=topic, subscription=subscription, subscription_type=kind, failure_policy=policy
+            topic=topic,
+            subscription=subscription,
+            subscription_type=found.type,
+            failure_policy=found.policy,
+            is_default=found.is_default,
         )
 
     async def set_dispatch_config(

@@ -33,6 +33,7 @@ from pydanube.wire.danube.convert import delivered_place, delivery_suffix, encod
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.marks import mark_of, marked_address
 from pydanube.wire.danube.status import refusal
+from pydanube.wire.flight.status import refusals
 
 REFUSAL_PAUSE_SECONDS = 1.0
 """Some clients open a refused stream again at once and for ever; this keeps them slow."""
@@ -112,10 +113,13 @@ class ConsumerServicer:
     async def receive_messages(
         self, request: api.ReceiveRequest, call: Call
     ) -> AsyncIterator[Sequence[Body]]:
-        """Open the consumer's stream; an earlier one of the same consumer ends cleanly."""
+        """Open the consumer's stream; an earlier one of the same consumer ends cleanly.
+
+        Clients that can be told hear that another connection has their name, instead of waiting.
+        """
         try:
             try:
-                registered = await self._until_its_turn(request.consumer_id, call.peer)
+                registered = await self._until_its_turn(request.consumer_id, call)
             except DanubeError:
                 relayed = self._relayed(request, call)
                 if relayed is None:
@@ -125,7 +129,7 @@ class ConsumerServicer:
             await self._clock.sleep(REFUSAL_PAUSE_SECONDS)
             raise
         stream = registered.subscription.open_stream(registered.consumer, call.peer)
-        return _Messages(registered, stream, self._messages(registered, stream))
+        return _Messages(registered, stream, self._messages(registered, stream, call))
 
     def _relayed(
         self, request: api.ReceiveRequest, call: Call
@@ -135,18 +139,21 @@ class ConsumerServicer:
         consumer = ConsumerId(request.consumer_id)
         return self._relay.messages(consumer, request.SerializeToString(), call)
 
-    async def _until_its_turn(self, consumer_id: int, peer: str) -> RegisteredConsumer:
+    async def _until_its_turn(self, consumer_id: int, call: Call) -> RegisteredConsumer:
         """Wait while another connection has this consumer; to refuse would start a ping-pong."""
+        peer = call.peer
         while True:
             registered = self._registration.consumer(consumer_id)
             registered.subscription.check_served()
             consumer = registered.consumer
             if not (consumer.is_superseded(peer) and consumer.active):
                 return registered
+            if services.TELL_DISPLACED in call.metadata:
+                registered.subscription.check_holds(consumer, peer)
             await self._clock.sleep(HELD_POLL_SECONDS)
 
     async def _messages(
-        self, registered: RegisteredConsumer, stream: ConsumerStream
+        self, registered: RegisteredConsumer, stream: ConsumerStream, call: Call
     ) -> AsyncGenerator[Sequence[Body], None]:
         topic_metrics = self._metrics.topic(registered.topic.name)
         metrics = topic_metrics.subscription(registered.subscription.name)
@@ -165,6 +172,9 @@ class ConsumerServicer:
         except StreamEnded as ended:
             if ended.error is not None:
                 raise refusal(ended.error) from None
+            if services.TELL_DISPLACED in call.metadata:
+                with refusals():
+                    registered.subscription.check_holds(registered.consumer, call.peer)
         except DanubeError as error:
             await self._clock.sleep(REFUSAL_PAUSE_SECONDS)
             raise refusal(error) from None

@@ -1,8 +1,10 @@
 """SubscriptionControl and TopicControl: what PyDanube offers beyond Danube's services."""
 
+import msgspec
 from msgspec import structs
 
 from pydanube.errors import InvalidRequest
+from pydanube.model.failure_policies import FailurePolicyChange
 from pydanube.model.names import check_client_name
 from pydanube.model.policies import OwnRetention, Policies, Retention, retention_in_force
 from pydanube.model.timing import MILLISECONDS_MAX
@@ -29,6 +31,7 @@ class ControlServicer:
         serve(table, services.CLOSE_PRODUCER, self.close_producer)
         serve(table, services.CLOSE_CONSUMER, self.close_consumer)
         serve(table, services.LEAVE_SUBSCRIPTION, self.unsubscribe)
+        serve(table, services.UPDATE_FAILURE_POLICY, self.update_failure_policy)
         serve(table, services.SET_MESSAGE_TTL, self.set_message_ttl)
         serve(table, services.SET_RETENTION, self.set_retention)
         serve(table, services.GET_RETENTION, self.get_retention)
@@ -70,6 +73,20 @@ class ControlServicer:
         leaving = request.consumer_id if request.HasField("consumer_id") else None
         await self._registration.unsubscribe(request.topic, request.subscription, leaving)
         return own.UnsubscribeResponse()
+
+    async def update_failure_policy(
+        self, request: own.UpdateFailurePolicyRequest, call: Call
+    ) -> own.FailurePolicyResponse:
+        """Change what is given of a failure policy, on a topic or on all its partitions."""
+        change = _policy_change(request)
+        policies = self._registration.failure_policies
+        policy = None
+        for topic in self._registration.reliable_parts(request.topic):
+            policy = await policies.change(
+                topic.name, request.subscription, change, unless_set=request.unless_set
+            )
+        assert policy is not None, "there is at least one part"
+        return own.FailurePolicyResponse(**structs.asdict(policy))
 
     async def set_message_ttl(
         self, request: own.SetMessageTtlRequest, call: Call
@@ -139,6 +156,15 @@ class ControlServicer:
                 return _retention_response(retention_in_force(policies), [])
             case _:
                 raise InvalidRequest("the request names neither a topic nor a namespace")
+
+
+def _policy_change(request: own.UpdateFailurePolicyRequest) -> FailurePolicyChange:
+    names = set(FailurePolicyChange.__struct_fields__)
+    given = {field.name: value for field, value in request.ListFields() if field.name in names}
+    try:
+        return msgspec.convert(given, FailurePolicyChange)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def _own_retention(request: own.SetRetentionRequest) -> OwnRetention:

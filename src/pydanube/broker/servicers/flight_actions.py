@@ -15,6 +15,7 @@ from pydanube.broker.servicers.flight_questions import (
     AskProducer,
     AskProperty,
     AskSegments,
+    AskSubscriptions,
     CursorVerb,
     Kept,
 )
@@ -42,9 +43,12 @@ from pydanube.wire.flight.descriptors import (
     SetPropertyAction,
     ShareAction,
     ShareAnswer,
+    SubscriptionsAction,
+    SubscriptionsAnswer,
     TopicFrontier,
     TopicOffset,
     TopicPlace,
+    TopicSubscriptions,
     decode,
     encode,
 )
@@ -68,6 +72,7 @@ class FlightActions:
             "cursor.lease": partial(self._cursor, "lease"),
             "cursor.advance": partial(self._cursor, "advance"),
             "cursor.get": partial(self._cursor, "get"),
+            "subscriptions": self._subscriptions,
             "producer": self._producer,
             "share": self._share,
             "property.set": self._set_property,
@@ -185,6 +190,18 @@ class FlightActions:
         if self._topics.physical(name) != [name]:
             raise NotFound(f"topic {name} has partitions; name them one by one")
         return name
+
+    # Subscriptions.
+
+    async def _subscriptions(self, body: bytes) -> bytes:
+        action = decode(SubscriptionsAction, body, "the body of subscriptions")
+        names = self._topics.chosen(action.topics, action.pattern)
+        question = AskSubscriptions(names=names, subscription=action.subscription)
+        # What changes hands is not waited for: whoever watches asks again.
+        told = await self._topics.ask_once(question, TopicSubscriptions)
+        return encode(
+            SubscriptionsAnswer(topics={name: each.answer for name, each in told.items()})
+        )
 
     # Producers.
 

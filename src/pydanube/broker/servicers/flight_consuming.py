@@ -73,7 +73,8 @@ class FlightConsuming:
             command = command_of(SubscribeCommand, descriptor, "subscribe")
             registered = await carry_through(self._subscribe(command, call.peer))
             stream = registered.subscription.open_stream(registered.consumer, call.peer)
-            return ExchangeStream(registered, stream, self._metrics).groups(data, requests)
+            exchange = ExchangeStream(registered, stream, self._metrics, call.peer)
+            return exchange.groups(data, requests)
 
     async def _subscribe(self, command: SubscribeCommand, peer: str) -> RegisteredConsumer:
         consumer = await self._registration.subscribe(
@@ -100,8 +101,13 @@ class ExchangeStream:
     """
 
     def __init__(
-        self, registered: RegisteredConsumer, stream: ConsumerStream, metrics: BrokerMetrics
+        self,
+        registered: RegisteredConsumer,
+        stream: ConsumerStream,
+        metrics: BrokerMetrics,
+        peer: str,
     ) -> None:
+        self._peer = peer
         self._registered = registered
         self._subscription = registered.subscription
         self._stream = stream
@@ -142,6 +148,7 @@ class ExchangeStream:
             with refusals():
                 if ended.error is not None:
                     raise ended.error from None
+                self._subscription.check_holds(self._registered.consumer, self._peer)
         finally:
             self._subscription.close_stream(self._stream)
             await scope.close()

@@ -26,6 +26,7 @@ from pydanube.broker.servicers.flight_questions import (
     AskProducer,
     AskProperty,
     AskSegments,
+    AskSubscriptions,
     Extent,
     Kept,
     PlannedTopic,
@@ -37,8 +38,14 @@ from pydanube.runtime.tasks import TaskScope, carry_through
 from pydanube.topics.manager import TopicManager
 from pydanube.topics.positions import offset_at
 from pydanube.topics.registration import Registration
+from pydanube.topics.standings import standings
 from pydanube.topics.topic import Topic
-from pydanube.wire.flight.descriptors import ProducerAnswer, TopicFrontier, TopicOffset
+from pydanube.wire.flight.descriptors import (
+    ProducerAnswer,
+    TopicFrontier,
+    TopicOffset,
+    TopicSubscriptions,
+)
 
 
 class FlightParts:
@@ -66,6 +73,14 @@ class FlightParts:
                 return {topic.name: await _offset(topic, question.time_ms) for topic in served}
             case AskCursor():
                 return await self._cursors.answer(served, question)
+            case AskSubscriptions():
+                return {
+                    topic.name: TopicSubscriptions(
+                        subscriptions=standings(topic, question.subscription),
+                        durability=topic.record.durability if topic.is_reliable else None,
+                    )
+                    for topic in served
+                }
             case AskProperty():
                 return await carry_through(self._keep(served, question))
             case AskProducer():

@@ -60,6 +60,13 @@ class AskCursor(Struct, frozen=True, kw_only=True, tag="cursor"):
     """Whether to refuse what would be refused, and change nothing."""
 
 
+class AskSubscriptions(Struct, frozen=True, kw_only=True, tag="subscriptions"):
+    """How subscriptions get on."""
+
+    names: list[str]
+    subscription: str | None = None
+
+
 class AskProperty(Struct, frozen=True, kw_only=True, tag="property"):
     """To keep a text with topics."""
 
@@ -95,6 +102,7 @@ Question = (
     | AskFrontier
     | AskOffsets
     | AskCursor
+    | AskSubscriptions
     | AskProperty
     | AskProducer
     | AskSegments

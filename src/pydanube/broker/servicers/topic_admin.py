@@ -1,21 +1,23 @@
 """TopicAdmin: topics, subscriptions and how they treat failures."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from pydanube.broker.servicers.standings import (
+    failure_policy_message,
+    failure_policy_of,
+    standing_messages,
+)
 from pydanube.errors import InvalidRequest, NotFound, NotSupported, WrongBroker
 from pydanube.model.ids import BrokerId
-from pydanube.model.names import check_client_name, check_topic_name, namespace_of
+from pydanube.model.names import check_client_name, namespace_of
 from pydanube.model.policies import (
-    BackoffStrategy,
     DispatchConfig,
     DispatchStrategy,
     Durability,
-    FailurePolicy,
-    PoisonPolicy,
 )
 from pydanube.registry.records import SubjectRecord
 from pydanube.registry.registry import SchemaRegistry
@@ -32,17 +34,7 @@ if TYPE_CHECKING:
     from pydanube.broker.clustering import Clustering
 
 _STRATEGIES: dict[int, DispatchStrategy] = {0: "NonReliable", 1: "Reliable"}
-_BACKOFFS: dict[admin.SubscriptionBackoffStrategy.ValueType, BackoffStrategy] = {
-    admin.SubscriptionBackoffStrategy.Fixed: "Fixed",
-    admin.SubscriptionBackoffStrategy.Exponential: "Exponential",
-}
-_POISON_POLICIES: dict[admin.SubscriptionPoisonPolicy.ValueType, PoisonPolicy] = {
-    admin.SubscriptionPoisonPolicy.DeadLetter: "DeadLetter",
-    admin.SubscriptionPoisonPolicy.Block: "Block",
-    admin.SubscriptionPoisonPolicy.Drop: "Drop",
-}
 _DURABILITIES: dict[str, Durability] = {"fsync": "fsync", "os": "os", "memory": "memory"}
-_Checked = TypeVar("_Checked", FailurePolicy, DispatchConfig)
 
 _KIND_NUMBERS = {"Exclusive": 0, "Shared": 1, "Failover": 2, "KeyShared": 3}
 
@@ -184,6 +176,7 @@ class TopicAdminServicer:
             schema_type=latest.schema_type if latest is not None else None,
             compatibility_mode=subject.mode.upper() if subject is not None else None,
             durability=topic.record.durability if topic.is_reliable else None,
+            standings=standing_messages([topic]),
         )
 
     def _subject(self, topic: Topic) -> SubjectRecord | None:
@@ -192,8 +185,10 @@ class TopicAdminServicer:
 
     def _describe_partitions(self, name: str) -> admin.DescribeTopicResponse:
         partitions: list[str] = []
+        parts: list[Topic] = []
         with suppress(InvalidRequest):  # What is no name has no partitions either.
             partitions = self._topics.partitions(name)
+            parts = self._parts_here(name)
         first = self._topics.catalog.topic(partitions[0]) if partitions else None
         return admin.DescribeTopicResponse(
             name=name,
@@ -201,6 +196,8 @@ class TopicAdminServicer:
             delivery=first.strategy if first else "NonReliable",
             durability=first.durability if first else None,
             partitions=len(partitions) or None,
+            subscriptions=sorted({each for part in parts for each in part.subscriptions}),
+            standings=standing_messages(parts),
         )
 
     # Subscriptions.
@@ -208,9 +205,16 @@ class TopicAdminServicer:
     async def list_subscriptions(
         self, request: admin.TopicRequest, call: Call
     ) -> admin.SubscriptionListResponse:
-        """Name a topic's subscriptions."""
-        topic = self._topics.get(request.name)
-        return admin.SubscriptionListResponse(subscriptions=sorted(topic.subscriptions))
+        """Tell how the subscriptions of a topic, or of its partitions here, get on."""
+        parts = self._parts_here(request.name) or [self._topics.get(request.name)]
+        return admin.SubscriptionListResponse(
+            subscriptions=sorted({name for part in parts for name in part.subscriptions}),
+            standings=standing_messages(parts),
+        )
+
+    def _parts_here(self, name: str) -> list[Topic]:
+        found = (self._topics.find(each) for each in self._topics.partitions(name))
+        return [topic for topic in found if topic is not None]
 
     async def unsubscribe(
         self, request: admin.SubscriptionRequest, call: Call
@@ -225,22 +229,23 @@ class TopicAdminServicer:
         """Set what happens to failed messages, at once and for a subscription to come."""
         if not request.HasField("failure_policy"):
             raise InvalidRequest("the request has no failure_policy")
-        policy = _failure_policy(request.failure_policy)
-        await self._registration.set_failure_policy(request.topic, request.subscription, policy)
+        policy = failure_policy_of(request.failure_policy)
+        policies = self._registration.failure_policies
+        await policies.replace(request.topic, request.subscription, policy)
         return admin.SubscriptionResponse(success=True)
 
     async def get_failure_policy(
         self, request: admin.GetSubscriptionFailurePolicyRequest, call: Call
     ) -> admin.GetSubscriptionFailurePolicyResponse:
-        """Return the policy that was set, if one was."""
-        policy = self._topics.catalog.failure_policy(
-            check_topic_name(request.topic), request.subscription
-        )
-        topic = self._topics.find(request.topic)
-        subscription = topic.subscriptions.get(request.subscription) if topic else None
+        """Return the policy that is in force: what was set, or the defaults."""
+        topic = self._registration.reliable_parts(request.topic)[0]
+        policies = self._registration.failure_policies
+        subscription = topic.subscriptions.get(request.subscription)
         return admin.GetSubscriptionFailurePolicyResponse(
-            failure_policy=_failure_policy_message(policy) if policy else None,
+            failure_policy=failure_policy_message(policies.in_force(topic, request.subscription)),
             subscription_type=_KIND_NUMBERS[subscription.kind] if subscription else 0,
+            is_default=not policies.is_set(topic, request.subscription),
+            subscription_exists=subscription is not None,
         )
 
     async def set_dispatch_config(
@@ -250,20 +255,20 @@ class TopicAdminServicer:
         if not request.HasField("dispatch_config"):
             raise InvalidRequest("the request has no dispatch_config")
         fields = {"max_unacked_messages": request.dispatch_config.max_unacked_messages}
-        config = _checked(fields, DispatchConfig)
+        try:
+            config = msgspec.convert(fields, DispatchConfig)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(str(error)) from None
         await self._registration.set_dispatch_config(request.topic, request.subscription, config)
         return admin.SubscriptionResponse(success=True)
 
     async def get_dispatch_config(
         self, request: admin.GetSubscriptionDispatchConfigRequest, call: Call
     ) -> admin.GetSubscriptionDispatchConfigResponse:
-        """Return the configuration that was set, if one was."""
-        config = self._topics.catalog.dispatch_config(
-            check_topic_name(request.topic), request.subscription
-        )
-        if config is None:
-            return admin.GetSubscriptionDispatchConfigResponse()
-        message = admin.SubscriptionDispatchConfig(max_unacked_messages=config.max_unacked_messages)
+        """Return the configuration that is in force: what was set, or the broker's."""
+        topic = self._registration.reliable_parts(request.topic)[0]
+        window = self._registration.dispatch_settings(topic, request.subscription).window
+        message = admin.SubscriptionDispatchConfig(max_unacked_messages=window)
         return admin.GetSubscriptionDispatchConfigResponse(dispatch_config=message)
 
 
@@ -283,42 +288,3 @@ def _topic_request(
     if subject is not None:
         check_client_name("schema subject", subject)
     return TopicRequest(strategy=strategy, durability=durability, schema_subject=subject)
-
-
-def _failure_policy(message: admin.SubscriptionFailurePolicy) -> FailurePolicy:
-    if message.backoff_strategy not in _BACKOFFS:
-        raise InvalidRequest(f"backoff_strategy {message.backoff_strategy} is unknown")
-    if message.poison_policy not in _POISON_POLICIES:
-        raise InvalidRequest(f"poison_policy {message.poison_policy} is unknown")
-    fields = {
-        "max_redelivery_count": message.max_redelivery_count,
-        "ack_timeout_ms": message.ack_timeout_ms,
-        "base_redelivery_delay_ms": message.base_redelivery_delay_ms,
-        "max_redelivery_delay_ms": message.max_redelivery_delay_ms,
-        "backoff_strategy": _BACKOFFS[message.backoff_strategy],
-        "dead_letter_topic": message.dead_letter_topic or None,
-        "poison_policy": _POISON_POLICIES[message.poison_policy],
-    }
-    policy = _checked(fields, FailurePolicy)
-    if policy.dead_letter_topic is not None:
-        check_topic_name(policy.dead_letter_topic)
-    return policy
-
-
-def _failure_policy_message(policy: FailurePolicy) -> admin.SubscriptionFailurePolicy:
-    return admin.SubscriptionFailurePolicy(
-        max_redelivery_count=policy.max_redelivery_count,
-        ack_timeout_ms=policy.ack_timeout_ms,
-        base_redelivery_delay_ms=policy.base_redelivery_delay_ms,
-        max_redelivery_delay_ms=policy.max_redelivery_delay_ms,
-        backoff_strategy=next(n for n, b in _BACKOFFS.items() if b == policy.backoff_strategy),
-        dead_letter_topic=policy.dead_letter_topic,
-        poison_policy=next(n for n, p in _POISON_POLICIES.items() if p == policy.poison_policy),
-    )
-
-
-def _checked(fields: Mapping[str, object], kind: type[_Checked]) -> _Checked:
-    try:
-        return msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(str(error)) from None

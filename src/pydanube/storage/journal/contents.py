@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pydanube.errors import Corruption, InvalidRequest
+from pydanube.errors import InvalidRequest
 from pydanube.model.ids import JournalPosition, Offset, ProducerId, SubscriptionId, TopicId
 from pydanube.model.progress import Progress, ProgressChange
-from pydanube.storage.errors import LostOffsets
+from pydanube.storage.errors import JournalContradiction, LostOffsets
 from pydanube.storage.frames import FORMAT_VERSION, PREFIX_BYTES, Frame, FrameScan
+from pydanube.storage.journal.known import Known, decode_note
 from pydanube.storage.journal.producers import LastBatch, decode_producers
 from pydanube.storage.journal.progress import FoldedProgress
 from pydanube.storage.journal.records import (
@@ -212,6 +213,14 @@ class TopicIndex:
         del self.bases[:number], self.positions[:number], self.sizes[:number]
 
 
+class EarlierTopic(Struct, frozen=True):
+    """A topic whose id another topic has from a position of the journal on."""
+
+    topic_id: TopicId
+    until: JournalPosition
+    index: TopicIndex
+
+
 class JournalContents:
     """Folds frames, in the journal's order, into what they add up to.
 
@@ -219,11 +228,14 @@ class JournalContents:
     have held the only records of some topic.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells_apart: bool = False) -> None:
+        self.earlier: list[EarlierTopic] | None = [] if tells_apart else None
+        """Topics whose id was given to another one later; None where that ends the reading."""
         self.topics: dict[TopicId, TopicIndex] = {}
         self.progress: dict[SubscriptionId, FoldedProgress] = {}
         self.floor = 0
         self.header: FileHeader | None = None
+        self.known = Known()
         self.lost: list[LostOffsets] = []
         self._snapshot_unbroken = False
         self._snapshot_producers: dict[TopicId, dict[ProducerId, LastBatch]] = {}
@@ -259,7 +271,7 @@ class JournalContents:
             if index is None:
                 index = self._first_batch(topic_id, base)
             elif base < index.end:
-                raise _contradiction(topic_id, base, index.end, frame.position)
+                index = self._contradicted(topic_id, base, index, frame.position)
             index.bases.append(base)
             index.positions.append(frame.position)
             index.sizes.append(end - start + header_bytes)
@@ -290,6 +302,8 @@ class JournalContents:
                 self._fold_owned(payload, frame)
             case Kind.MIRRORED:
                 self._fold_mirrored(payload, frame)
+            case Kind.KNOWN:
+                self._fold_known(payload, frame)
             case Kind.FILE_HEADER:
                 self._fold_header(decode_file_header(payload), file)
             case Kind.HOLE:
@@ -305,13 +319,25 @@ class JournalContents:
         if index is None:
             index = self._first_batch(topic_id, base)
         elif base < index.end:
-            raise _contradiction(topic_id, base, index.end, frame.position)
+            index = self._contradicted(topic_id, base, index, frame.position)
         self._settle_doubt(topic_id, base)
         index.add(base, count, frame.position, len(payload) + PREFIX_BYTES)
         if flags:
             _fold_stamp(index, payload)
         index.last_file = file
         file.topics.add(topic_id)
+
+    def _contradicted(
+        self, topic_id: TopicId, base: int, index: TopicIndex, position: int
+    ) -> TopicIndex:
+        """Return the index of another topic with the same id, if two may be told apart here."""
+        if self.earlier is None:
+            raise JournalContradiction(
+                TopicId(topic_id), base, index.end, JournalPosition(position)
+            )
+        self.earlier.append(EarlierTopic(topic_id, JournalPosition(position), index))
+        index = self.topics[topic_id] = TopicIndex()
+        return index
 
     def _first_batch(self, topic_id: TopicId, base: int) -> TopicIndex:
         if self._holes_seen and base > 0:
@@ -363,6 +389,18 @@ class JournalContents:
             return
         for mirrored in decode_mirrored(payload):
             self.topic(mirrored.topic_id).mirror(mirrored, frame.position)
+
+    def _fold_known(self, payload: bytes, frame: Frame) -> None:
+        if frame.flags & FIRST_OF_SNAPSHOT:
+            self._begin_snapshot()
+        note = decode_note(payload)
+        self.known.add(note)
+        for topic_id in note.gone_topics:
+            index = self.topics.get(topic_id)
+            if index is not None:
+                # Its next offset stays: metadata of before the deletion bring the topic back.
+                index.forget_before(frame.position)
+                index.next_offset = max(index.next_offset, index.end)
 
     def _begin_snapshot(self) -> None:
         self._snapshot_unbroken = True
@@ -434,11 +472,14 @@ class JournalContents:
                 for topic_id, index in self.topics.items()
                 if (mirrored := index.mirrored(topic_id)) is not None
             ),
+            tuple(self.known.notes()),
         )
 
     def keep_only(self, topics: Iterable[TopicId], subscriptions: Iterable[SubscriptionId]) -> None:
         """Forget all others. What exists without a record may have lost it, while in doubt."""
         kept_topics, kept_subscriptions = set(topics), set(subscriptions)
+        self.known.saw(self.topics, self.progress)
+        self.known.keep_only(kept_topics, kept_subscriptions)
         for topic_id in self.topics.keys() - kept_topics:
             del self.topics[topic_id]
         for subscription_id in self.progress.keys() - kept_subscriptions:
@@ -458,13 +499,6 @@ def _fold_stamp(index: TopicIndex, payload: bytes) -> None:
         index.producers[header.stamp.producer_id] = LastBatch(
             stamp=header.stamp, base=header.base, count=header.count, time_ms=header.time_ms
         )
-
-
-def _contradiction(topic_id: int, base: int, end: int, position: int) -> Corruption:
-    return Corruption(
-        f"the journal contradicts itself at position {position}: topic {topic_id} has a batch at "
-        f"offset {base}, but its offsets up to {end - 1} are given already; nothing was changed"
-    )
 
 
 def _from_the_future(what: str, position: int) -> InvalidRequest:

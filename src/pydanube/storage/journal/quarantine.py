@@ -39,12 +39,12 @@ async def quarantine(files: Files, directory: str, clock: Clock) -> QuarantineRe
         raise Conflict(f"the journal in {directory} is in use; stop the broker first")
     try:
         await finish_rewrite(files, directory)
-        found = await survey_all(files, directory)
+        found = await survey_all(files, directory, tells_apart=True)
         copies = []
         for number, file in enumerate(found.files):
             damaged = [part for part in found.damaged if part.file_name == file.name]
             if damaged:
-                copies.append(await _copy_aside(files, directory, file, clock.now_ms()))
+                copies.append(await copy_aside(files, directory, file, clock.now_ms()))
                 await _rewrite(files, directory, file, damaged, _end_of(found, number))
         return QuarantineReport(
             damaged=tuple(found.damaged),
@@ -62,7 +62,8 @@ def _end_of(found: Survey, number: int) -> JournalPosition:
     return found.files[number].end
 
 
-async def _copy_aside(files: Files, directory: str, file: JournalFile, now_ms: int) -> str:
+async def copy_aside(files: Files, directory: str, file: JournalFile, now_ms: int) -> str:
+    """Keep a file as it is, in the directory `quarantine`; return where."""
     aside = f"{directory}/{QUARANTINE_DIRECTORY}"
     await files.make_directory(aside)
     path = f"{aside}/{file.name}.{now_ms}"
@@ -89,7 +90,7 @@ async def _rewrite(
 ) -> None:
     """Put a file in place that has every good frame where it was, and holes between them."""
     path = f"{directory}/{file.name}"
-    await _remove_index(files, directory, file)
+    await remove_index(files, directory, file)
     temporary = f"{path}.tmp"
     if await files.exists(temporary):
         await files.remove(temporary)  # Left behind by a crash before the rename.
@@ -109,8 +110,11 @@ async def _rewrite(
     await files.sync_directory(directory)
 
 
-async def _remove_index(files: Files, directory: str, file: JournalFile) -> None:
-    # Durably before the rename: the new file has the old one's size, but not its batches.
+async def remove_index(files: Files, directory: str, file: JournalFile) -> None:
+    """Remove a file's index durably, before another file takes its name.
+
+    The new file has the old one's size, but not its batches.
+    """
     path = f"{directory}/{index_name(file.start)}"
     if await files.exists(path):
         await files.remove(path)

@@ -33,6 +33,7 @@ class Kind(IntEnum):
     OWNED = 9
     MIRRORED = 10
     PADDING = 11
+    KNOWN = 12
 
 
 class FileHeader(Struct, frozen=True, kw_only=True):
@@ -253,7 +254,7 @@ def decode_mirrored(payload: bytes) -> Iterator[Mirrored]:
 
 
 FIRST_OF_SNAPSHOT, LAST_OF_SNAPSHOT = 1, 2
-"""Flags of a snapshot's frames: OWNED, MIRRORED and PRODUCERS, if there are any, then SNAPSHOT."""
+"""Flags of a snapshot's frames: KNOWN, OWNED, MIRRORED and PRODUCERS, if any, then SNAPSHOT."""
 _SNAPSHOT = Layout("<QII")
 _TOPIC_NEXT = Layout("<QQ")
 _TOPICS_PER_FRAME = SNAPSHOT_FRAME_BYTES // _TOPIC_NEXT.size
@@ -268,11 +269,14 @@ class Snapshot(Struct, frozen=True):
     producers: Mapping[TopicId, Producers] = MappingProxyType({})
     owned: tuple[Owned, ...] = ()
     mirrored: tuple[Mirrored, ...] = ()
+    known: tuple[bytes, ...] = ()
+    """Payloads of KNOWN frames."""
 
 
 def encode_prologue(header: FileHeader, snapshot: Snapshot) -> list[tuple[Kind, int, bytes]]:
     """Return kind, flags and payload of the frames a file begins with."""
-    frames = [(Kind.OWNED, 0, payload) for payload in encode_owned(snapshot.owned)]
+    frames = [(Kind.KNOWN, 0, payload) for payload in snapshot.known]
+    frames += [(Kind.OWNED, 0, payload) for payload in encode_owned(snapshot.owned)]
     frames += [(Kind.MIRRORED, 0, payload) for payload in encode_mirrored(snapshot.mirrored)]
     frames += [(Kind.PRODUCERS, 0, payload) for payload in encode_producers(snapshot.producers)]
     frames += [(Kind.SNAPSHOT, flags, payload) for flags, payload in encode_snapshot(snapshot)]

@@ -51,14 +51,16 @@ async def _survey_carefully(files: Files, directory: str) -> Survey:
     return found
 
 
-async def survey_all(files: Files, directory: str) -> Survey:
+async def survey_all(files: Files, directory: str, *, tells_apart: bool = False) -> Survey:
     """Read every byte that may be trusted, without any index; change nothing."""
-    return await _survey(files, directory, use_indexes=False)
+    return await _survey(files, directory, use_indexes=False, tells_apart=tells_apart)
 
 
-async def _survey(files: Files, directory: str, *, use_indexes: bool) -> Survey:
+async def _survey(
+    files: Files, directory: str, *, use_indexes: bool, tells_apart: bool = False
+) -> Survey:
     listing = await list_journal(files, directory)
-    return await survey(files, directory, listing, use_indexes=use_indexes)
+    return await survey(files, directory, listing, use_indexes=use_indexes, tells_apart=tells_apart)
 
 
 def _check_owner(found: Survey, directory: str, identity: str) -> None:

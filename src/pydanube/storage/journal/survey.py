@@ -61,14 +61,20 @@ async def list_journal(files: Files, directory: str) -> list[JournalFile]:
 
 
 async def survey(
-    files: Files, directory: str, listing: Sequence[JournalFile], *, use_indexes: bool
+    files: Files,
+    directory: str,
+    listing: Sequence[JournalFile],
+    *,
+    use_indexes: bool,
+    tells_apart: bool = False,
 ) -> Survey:
     """Read all frames, and fold them.
 
     With `use_indexes`, files that have a sound index are not read; damage inside them shows when
-    they are. Their progress is not folded, so the newest file's prologue must be whole.
+    they are. Their progress is not folded, so the newest file's prologue must be whole. With
+    `tells_apart`, an id that two topics were given does not end the reading.
     """
-    contents = JournalContents()
+    contents = JournalContents(tells_apart=tells_apart)
     damaged: list[DamagedRange] = []
     torn: TornTail | None = None
     for number, file in enumerate(listing):

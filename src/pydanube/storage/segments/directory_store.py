@@ -100,6 +100,18 @@ class DirectoryStore(ObjectStore):
         return [f"{directory}{name}" for name in names]
 
     @override
+    async def directories(self, directory: str) -> tuple[str, ...]:
+        found = []
+        async with self._normalised():
+            for name in await self._files.list_names(self._path(directory)):
+                try:
+                    await self._files.list_names(self._path(f"{directory}{name}"))
+                except NotADirectoryError:
+                    continue
+                found.append(name)
+        return tuple(found)
+
+    @override
     async def delete(self, key: str) -> None:
         async with self._normalised():
             path = self._path(key)

@@ -48,6 +48,12 @@ class ObjectStore(Protocol):
         The list may be a little old.
         """
 
+    async def directories(self, directory: str) -> tuple[str, ...]:
+        """Return the names of the directories directly below one, or below the root for "".
+
+        For recovery, which looks for what no catalogue names; it may hold up everything else.
+        """
+
     async def delete(self, key: str) -> None:
         """Remove an object; harmless when it is absent."""
 

@@ -127,6 +127,15 @@ class OpenDalStore(ObjectStore):
         return await self._call(lambda operator: self._listed(operator, directory))
 
     @override
+    async def directories(self, directory: str) -> tuple[str, ...]:
+        def listed(operator: "Operator") -> tuple[str, ...]:
+            paths = (entry.path for entry in operator.list(directory or "/"))
+            names = (path.removeprefix(directory) for path in paths if path.endswith("/"))
+            return tuple(sorted(name.strip("/") for name in names if name.strip("/")))
+
+        return await self._call(listed)
+
+    @override
     async def delete(self, key: str) -> None:
         await self._call(lambda operator: operator.delete(key))
 

@@ -20,6 +20,7 @@ from pydanube.storage.segments.compaction import Compaction
 from pydanube.storage.segments.encoding import SegmentOrigin
 from pydanube.storage.segments.export_job import ExportJob
 from pydanube.storage.segments.exporter import Exporter
+from pydanube.storage.segments.leftovers import Journaled
 from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.planning import ExportLimits
 from pydanube.storage.segments.reader import SegmentReader
@@ -55,6 +56,7 @@ class SegmentTier:
         clock: Clock,
         *,
         short_of_space: Callable[[], bool],
+        journaled: Callable[[TopicId], Journaled],
         on_failure: Failed,
         after_round: Callable[[], None],
     ) -> None:
@@ -101,6 +103,7 @@ class SegmentTier:
             self.compaction,
             clock,
             place.metrics,
+            journaled=journaled,
             interval_seconds=config.local_retention.check_interval_minutes * 60.0,
             on_failure=on_failure,
             after_round=after_round,

@@ -13,6 +13,7 @@ from pydanube.runtime.tasks import Failed, TaskScope
 from pydanube.storage.segments.catalog import Retired, SegmentCatalog, directory_of, epoch_of
 from pydanube.storage.segments.compaction import Compaction
 from pydanube.storage.segments.exporter import Exporter, TopicExport
+from pydanube.storage.segments.leftovers import Journaled, plan_sweep
 from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.planning import plan_expiry
 from pydanube.storage.segments.topic_segments import TopicSegments
@@ -27,7 +28,7 @@ class Upkeep:
     """Goes round every few minutes, and when something is retired. A failure costs one round.
 
     What it deletes was removed from the catalogue before, or never got there: it deletes nothing
-    that a reader of the catalogue could still ask for.
+    that a reader of the catalogue could still ask for, nor the last object that holds a message.
     """
 
     def __init__(
@@ -41,9 +42,11 @@ class Upkeep:
         metrics: SegmentMetrics,
         *,
         interval_seconds: float,
+        journaled: Callable[[TopicId], Journaled],
         on_failure: Failed,
         after_round: Callable[[], None],
     ) -> None:
+        self._journaled = journaled
         self._store = store
         self._catalog = catalog
         self._exporter = exporter
@@ -149,15 +152,25 @@ class Upkeep:
         origin = segments.origin
         found = await self._listed(directory_of(origin.topic, origin.topic_id))
         # All at one moment: what is uploaded and neither known nor in flight now never will be.
-        wanted = {entry.key for entry in self._catalog.entries(origin.topic, origin.topic_id)}
+        entries = self._catalog.entries(origin.topic, origin.topic_id)
+        wanted = {entry.key for entry in entries}
         wanted.update(each.key for each in self._catalog.retired())
         wanted.update(self._uploader.in_flight)
         if any((epoch_of(key) or 0) > origin.epoch for key in found):
             return  # Somebody else owns the topic by now, and sweeps it.
-        for key in found:
-            if key not in wanted:
-                await self._store.delete(key)
-                _log.info("an object without an entry was deleted", key=key)
+        journaled = self._journaled(origin.topic_id)
+        going, staying = plan_sweep(found, wanted, entries, segments.start, journaled)
+        for key in going:
+            await self._store.delete(key)
+            _log.info("an object without an entry was deleted", key=key)
+        if staying:
+            _log.warning(
+                "objects without an entry hold messages that are nowhere else, and stay; stop the "
+                "broker and let danube recover look at them",
+                topic=origin.topic,
+                objects=len(staying),
+                first=staying[0],
+            )
 
     async def _listed(self, directory: str) -> list[str]:
         started = self._clock.monotonic_seconds()

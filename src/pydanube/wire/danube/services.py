@@ -28,6 +28,9 @@ from pydanube.wire.danube.status import refusal
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
+TELL_DISPLACED = "x-danube-tell-displaced"
+"""With ReceiveMessages: the client wants an error, not a clean end, when it loses its name."""
+
 
 class Method(Struct, Generic[Request, Response], frozen=True):
     """One method: its service, its name, and the messages it carries."""
@@ -270,6 +273,12 @@ CLOSE_CONSUMER = Method(
 LEAVE_SUBSCRIPTION = Method(
     SUBSCRIPTION_CONTROL, "Unsubscribe", own.UnsubscribeRequest, own.UnsubscribeResponse
 )
+UPDATE_FAILURE_POLICY = Method(
+    SUBSCRIPTION_CONTROL,
+    "UpdateFailurePolicy",
+    own.UpdateFailurePolicyRequest,
+    own.FailurePolicyResponse,
+)
 
 TOPIC_CONTROL = "pydanube.TopicControl"
 SET_MESSAGE_TTL = Method(
@@ -286,6 +295,11 @@ GET_RETENTION = Method(
 SCHEMA_CONTROL = "pydanube.SchemaControl"
 DELETE_SUBJECT = Method(
     SCHEMA_CONTROL, "DeleteSubject", own.DeleteSubjectRequest, own.DeleteSubjectResponse
+)
+
+METADATA_CONTROL = "pydanube.MetadataControl"
+CREATE_BACKUP = Method(
+    METADATA_CONTROL, "CreateBackup", own.CreateBackupRequest, own.CreateBackupResponse
 )
 
 METHODS: Mapping[str, Method[Any, Any]] = MappingProxyType(

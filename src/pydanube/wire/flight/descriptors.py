@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, field
 
 from pydanube.errors import InvalidRequest
 from pydanube.model.policies import WINDOW_MAX
+from pydanube.model.standing import SubscriptionStanding
 from pydanube.wire.flight.framing import COMMAND, PATH, Descriptor
 
 Json = TypeVar("Json", bound=Struct)
@@ -289,7 +290,32 @@ class CursorAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     holds: bool
     """Whether history from `position` on stays because of it."""
     mark: str | None = None
-    """Of this life of the cursor: dropped and made again, or moved by `seek`, it has another."""
+    """Of this life of the cursor: dropped and made again, it has another."""
+
+
+class SubscriptionsAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `subscriptions`."""
+
+    topics: TopicNames = []
+    """Topics, or bases of partitioned topics."""
+    pattern: str | None = None
+    """Instead of topics: as in a plan."""
+    subscription: str | None = None
+    """Only the one of that name."""
+
+
+class TopicSubscriptions(Struct, frozen=True, kw_only=True):
+    """One topic of the answer."""
+
+    subscriptions: list[SubscriptionStanding]
+    durability: str | None = None
+    """fsync, os or memory: what an acknowledgement of the topic means; null if it keeps nothing."""
+
+
+class SubscriptionsAnswer(Struct, frozen=True, kw_only=True):
+    """What `subscriptions` answers, by topic or partition; those that nobody serves are absent."""
+
+    topics: dict[str, TopicSubscriptions]
 
 
 class SetPropertyAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

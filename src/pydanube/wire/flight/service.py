@@ -28,6 +28,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "cursor.lease": "Take a cursor over, or renew its lease.",
         "cursor.advance": "Move a cursor forward, durably.",
         "cursor.get": "Tell where a cursor or subscription stands.",
+        "subscriptions": "Tell how subscriptions get on: blocked, stalled, lag, failure policy.",
         "producer": "Tell the last sequence a producer has stored on a topic.",
         "share": "Tell whether this broker can read memory of a process, for batches of DoPut.",
         "property.set": "Keep a text with a topic, under a name.",

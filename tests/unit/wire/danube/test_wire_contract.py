@@ -64,12 +64,12 @@ FIELDS = {
     "danube_admin.DescribeTopicResponse": "1 name string, 2 subscriptions string*, "
     "3 broker_id string, 4 delivery string, 5 schema_subject string?, 6 schema_id uint64?, "
     "7 schema_version uint32?, 8 schema_type string?, 9 compatibility_mode string?, "
-    "100 durability string?, 101 partitions uint32?",
+    "100 durability string?, 101 partitions uint32?, 102 standings message*",
     "danube_admin.SubscriptionFailurePolicy": "1 max_redelivery_count uint32, "
     "2 ack_timeout_ms uint64, 3 base_redelivery_delay_ms uint64, 4 max_redelivery_delay_ms uint64, "
     "5 backoff_strategy enum, 6 dead_letter_topic string?, 7 poison_policy enum",
     "danube_admin.GetSubscriptionFailurePolicyResponse": "1 failure_policy message, "
-    "2 subscription_type int32",
+    "2 subscription_type int32, 100 is_default bool, 101 subscription_exists bool",
     "danube_admin.BrokerInfo": "1 broker_id string, 2 broker_addr string, 3 broker_role string, "
     "4 admin_addr string, 5 metrics_addr string, 6 broker_status string",
     "danube_admin.TopicInfo": "1 name string, 2 broker_id string, 3 delivery string",
@@ -170,6 +170,10 @@ def test_every_field_below_100_is_shared_and_ours_are_named_here():
         "danube_admin.DescribeTopicResponse.durability",
         "danube_admin.DescribeTopicResponse.partitions",
         "danube_admin.RebalanceResponse.note",
+        "danube_admin.DescribeTopicResponse.standings",
+        "danube_admin.GetSubscriptionFailurePolicyResponse.is_default",
+        "danube_admin.GetSubscriptionFailurePolicyResponse.subscription_exists",
+        "danube_admin.SubscriptionListResponse.standings",
         "danube_schema.DeleteSchemaVersionRequest.force",
     }
 

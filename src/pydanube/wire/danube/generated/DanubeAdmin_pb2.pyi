@@ -927,6 +927,7 @@ class DescribeTopicResponse(_message.Message):
     COMPATIBILITY_MODE_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    STANDINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     broker_id: _builtins.str
     delivery: _builtins.str
@@ -943,6 +944,10 @@ class DescribeTopicResponse(_message.Message):
     """Absent when the topic is not partitioned."""
     @_builtins.property
     def subscriptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def standings(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriptionStanding]:
+        """Of this topic, or of the partitions that the answering brokers serve."""
+
     def __init__(
         self,
         *,
@@ -957,10 +962,11 @@ class DescribeTopicResponse(_message.Message):
         compatibility_mode: _builtins.str | None = ...,
         durability: _builtins.str | None = ...,
         partitions: _builtins.int | None = ...,
+        standings: _abc.Iterable[Global___SubscriptionStanding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_compatibility_mode", b"_compatibility_mode", "_durability", b"_durability", "_partitions", b"_partitions", "_schema_id", b"_schema_id", "_schema_subject", b"_schema_subject", "_schema_type", b"_schema_type", "_schema_version", b"_schema_version", "compatibility_mode", b"compatibility_mode", "durability", b"durability", "partitions", b"partitions", "schema_id", b"schema_id", "schema_subject", b"schema_subject", "schema_type", b"schema_type", "schema_version", b"schema_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compatibility_mode", b"_compatibility_mode", "_durability", b"_durability", "_partitions", b"_partitions", "_schema_id", b"_schema_id", "_schema_subject", b"_schema_subject", "_schema_type", b"_schema_type", "_schema_version", b"_schema_version", "broker_id", b"broker_id", "compatibility_mode", b"compatibility_mode", "delivery", b"delivery", "durability", b"durability", "name", b"name", "partitions", b"partitions", "schema_id", b"schema_id", "schema_subject", b"schema_subject", "schema_type", b"schema_type", "schema_version", b"schema_version", "subscriptions", b"subscriptions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compatibility_mode", b"_compatibility_mode", "_durability", b"_durability", "_partitions", b"_partitions", "_schema_id", b"_schema_id", "_schema_subject", b"_schema_subject", "_schema_type", b"_schema_type", "_schema_version", b"_schema_version", "broker_id", b"broker_id", "compatibility_mode", b"compatibility_mode", "delivery", b"delivery", "durability", b"durability", "name", b"name", "partitions", b"partitions", "schema_id", b"schema_id", "schema_subject", b"schema_subject", "schema_type", b"schema_type", "schema_version", b"schema_version", "standings", b"standings", "subscriptions", b"subscriptions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compatibility_mode: _TypeAlias = _typing.Literal["compatibility_mode"]  # noqa: Y015
     _WhichOneofArgType__compatibility_mode: _TypeAlias = _typing.Literal["_compatibility_mode", b"_compatibility_mode"]  # noqa: Y015
@@ -998,20 +1004,107 @@ class SubscriptionListResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    STANDINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def subscriptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def standings(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriptionStanding]: ...
     def __init__(
         self,
         *,
         subscriptions: _abc.Iterable[_builtins.str] | None = ...,
+        standings: _abc.Iterable[Global___SubscriptionStanding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscriptions", b"subscriptions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["standings", b"standings", "subscriptions", b"subscriptions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubscriptionListResponse: _TypeAlias = SubscriptionListResponse  # noqa: Y015
+
+@_typing.final
+class SubscriptionStanding(_message.Message):
+    """How a subscription of one topic or partition gets on. Beyond Danube."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ACTIVE_CONSUMERS_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    WAITING_RETRY_FIELD_NUMBER: _builtins.int
+    BLOCKED_FIELD_NUMBER: _builtins.int
+    DELAYED_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    NEXT_STEP_FIELD_NUMBER: _builtins.int
+    FAILURE_POLICY_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    subscription: _builtins.str
+    type: _builtins.str
+    """Exclusive, Shared, Failover or KeyShared."""
+    state: _builtins.str
+    """active, idle, blocked or stalled."""
+    active_consumers: _builtins.int
+    lag: _builtins.int
+    waiting_retry: _builtins.int
+    blocked: _builtins.int
+    delayed: _builtins.int
+    offset: _builtins.int
+    """Of the first message that blocks."""
+    attempts: _builtins.int
+    reason: _builtins.str
+    """Why that one failed, or why the subscription is stalled."""
+    next_step: _builtins.str
+    """What to type, or where to look."""
+    @_builtins.property
+    def failure_policy(self) -> Global___SubscriptionFailurePolicy:
+        """What is in force, set or not."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        subscription: _builtins.str = ...,
+        type: _builtins.str = ...,
+        state: _builtins.str = ...,
+        active_consumers: _builtins.int = ...,
+        lag: _builtins.int = ...,
+        waiting_retry: _builtins.int = ...,
+        blocked: _builtins.int = ...,
+        delayed: _builtins.int = ...,
+        offset: _builtins.int | None = ...,
+        attempts: _builtins.int | None = ...,
+        reason: _builtins.str | None = ...,
+        next_step: _builtins.str | None = ...,
+        failure_policy: Global___SubscriptionFailurePolicy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "_next_step", b"_next_step", "_offset", b"_offset", "_reason", b"_reason", "attempts", b"attempts", "failure_policy", b"failure_policy", "next_step", b"next_step", "offset", b"offset", "reason", b"reason"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "_next_step", b"_next_step", "_offset", b"_offset", "_reason", b"_reason", "active_consumers", b"active_consumers", "attempts", b"attempts", "blocked", b"blocked", "delayed", b"delayed", "failure_policy", b"failure_policy", "lag", b"lag", "next_step", b"next_step", "offset", b"offset", "reason", b"reason", "state", b"state", "subscription", b"subscription", "topic", b"topic", "type", b"type", "waiting_retry", b"waiting_retry"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__attempts: _TypeAlias = _typing.Literal["attempts"]  # noqa: Y015
+    _WhichOneofArgType__attempts: _TypeAlias = _typing.Literal["_attempts", b"_attempts"]  # noqa: Y015
+    _WhichOneofReturnType__next_step: _TypeAlias = _typing.Literal["next_step"]  # noqa: Y015
+    _WhichOneofArgType__next_step: _TypeAlias = _typing.Literal["_next_step", b"_next_step"]  # noqa: Y015
+    _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
+    _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
+    _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
+    _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempts) -> _WhichOneofReturnType__attempts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_step) -> _WhichOneofReturnType__next_step | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
+
+Global___SubscriptionStanding: _TypeAlias = SubscriptionStanding  # noqa: Y015
 
 @_typing.final
 class SubscriptionRequest(_message.Message):
@@ -1147,8 +1240,14 @@ class GetSubscriptionFailurePolicyResponse(_message.Message):
 
     FAILURE_POLICY_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_TYPE_FIELD_NUMBER: _builtins.int
+    IS_DEFAULT_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_EXISTS_FIELD_NUMBER: _builtins.int
     subscription_type: _builtins.int
     """A number of danube.ConsumerRequest.SubscriptionType."""
+    is_default: _builtins.bool
+    """Nothing was set: the policy is the default."""
+    subscription_exists: _builtins.bool
+    """Whether there is such a subscription yet."""
     @_builtins.property
     def failure_policy(self) -> Global___SubscriptionFailurePolicy: ...
     def __init__(
@@ -1156,10 +1255,12 @@ class GetSubscriptionFailurePolicyResponse(_message.Message):
         *,
         failure_policy: Global___SubscriptionFailurePolicy | None = ...,
         subscription_type: _builtins.int = ...,
+        is_default: _builtins.bool = ...,
+        subscription_exists: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_failure_policy", b"_failure_policy", "failure_policy", b"failure_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_failure_policy", b"_failure_policy", "failure_policy", b"failure_policy", "subscription_type", b"subscription_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_failure_policy", b"_failure_policy", "failure_policy", b"failure_policy", "is_default", b"is_default", "subscription_exists", b"subscription_exists", "subscription_type", b"subscription_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__failure_policy: _TypeAlias = _typing.Literal["failure_policy"]  # noqa: Y015
     _WhichOneofArgType__failure_policy: _TypeAlias = _typing.Literal["_failure_policy", b"_failure_policy"]  # noqa: Y015

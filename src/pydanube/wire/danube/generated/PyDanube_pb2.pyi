@@ -21,6 +21,126 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class UpdateFailurePolicyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    MAX_REDELIVERY_COUNT_FIELD_NUMBER: _builtins.int
+    ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    BASE_REDELIVERY_DELAY_MS_FIELD_NUMBER: _builtins.int
+    MAX_REDELIVERY_DELAY_MS_FIELD_NUMBER: _builtins.int
+    BACKOFF_STRATEGY_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_TOPIC_FIELD_NUMBER: _builtins.int
+    POISON_POLICY_FIELD_NUMBER: _builtins.int
+    UNLESS_SET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """A topic, or a partitioned one with all its partitions."""
+    subscription: _builtins.str
+    max_redelivery_count: _builtins.int
+    ack_timeout_ms: _builtins.int
+    base_redelivery_delay_ms: _builtins.int
+    max_redelivery_delay_ms: _builtins.int
+    backoff_strategy: _builtins.str
+    """Fixed or Exponential."""
+    dead_letter_topic: _builtins.str
+    poison_policy: _builtins.str
+    """DeadLetter, Block or Drop. For DeadLetter without a topic, given or set before, it is the topic's
+    name with -dlq behind it.
+    """
+    unless_set: _builtins.bool
+    """Change nothing where a policy was set before."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        subscription: _builtins.str = ...,
+        max_redelivery_count: _builtins.int | None = ...,
+        ack_timeout_ms: _builtins.int | None = ...,
+        base_redelivery_delay_ms: _builtins.int | None = ...,
+        max_redelivery_delay_ms: _builtins.int | None = ...,
+        backoff_strategy: _builtins.str | None = ...,
+        dead_letter_topic: _builtins.str | None = ...,
+        poison_policy: _builtins.str | None = ...,
+        unless_set: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_backoff_strategy", b"_backoff_strategy", "_base_redelivery_delay_ms", b"_base_redelivery_delay_ms", "_dead_letter_topic", b"_dead_letter_topic", "_max_redelivery_count", b"_max_redelivery_count", "_max_redelivery_delay_ms", b"_max_redelivery_delay_ms", "_poison_policy", b"_poison_policy", "ack_timeout_ms", b"ack_timeout_ms", "backoff_strategy", b"backoff_strategy", "base_redelivery_delay_ms", b"base_redelivery_delay_ms", "dead_letter_topic", b"dead_letter_topic", "max_redelivery_count", b"max_redelivery_count", "max_redelivery_delay_ms", b"max_redelivery_delay_ms", "poison_policy", b"poison_policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_backoff_strategy", b"_backoff_strategy", "_base_redelivery_delay_ms", b"_base_redelivery_delay_ms", "_dead_letter_topic", b"_dead_letter_topic", "_max_redelivery_count", b"_max_redelivery_count", "_max_redelivery_delay_ms", b"_max_redelivery_delay_ms", "_poison_policy", b"_poison_policy", "ack_timeout_ms", b"ack_timeout_ms", "backoff_strategy", b"backoff_strategy", "base_redelivery_delay_ms", b"base_redelivery_delay_ms", "dead_letter_topic", b"dead_letter_topic", "max_redelivery_count", b"max_redelivery_count", "max_redelivery_delay_ms", b"max_redelivery_delay_ms", "poison_policy", b"poison_policy", "subscription", b"subscription", "topic", b"topic", "unless_set", b"unless_set"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ack_timeout_ms: _TypeAlias = _typing.Literal["ack_timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__ack_timeout_ms: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms"]  # noqa: Y015
+    _WhichOneofReturnType__backoff_strategy: _TypeAlias = _typing.Literal["backoff_strategy"]  # noqa: Y015
+    _WhichOneofArgType__backoff_strategy: _TypeAlias = _typing.Literal["_backoff_strategy", b"_backoff_strategy"]  # noqa: Y015
+    _WhichOneofReturnType__base_redelivery_delay_ms: _TypeAlias = _typing.Literal["base_redelivery_delay_ms"]  # noqa: Y015
+    _WhichOneofArgType__base_redelivery_delay_ms: _TypeAlias = _typing.Literal["_base_redelivery_delay_ms", b"_base_redelivery_delay_ms"]  # noqa: Y015
+    _WhichOneofReturnType__dead_letter_topic: _TypeAlias = _typing.Literal["dead_letter_topic"]  # noqa: Y015
+    _WhichOneofArgType__dead_letter_topic: _TypeAlias = _typing.Literal["_dead_letter_topic", b"_dead_letter_topic"]  # noqa: Y015
+    _WhichOneofReturnType__max_redelivery_count: _TypeAlias = _typing.Literal["max_redelivery_count"]  # noqa: Y015
+    _WhichOneofArgType__max_redelivery_count: _TypeAlias = _typing.Literal["_max_redelivery_count", b"_max_redelivery_count"]  # noqa: Y015
+    _WhichOneofReturnType__max_redelivery_delay_ms: _TypeAlias = _typing.Literal["max_redelivery_delay_ms"]  # noqa: Y015
+    _WhichOneofArgType__max_redelivery_delay_ms: _TypeAlias = _typing.Literal["_max_redelivery_delay_ms", b"_max_redelivery_delay_ms"]  # noqa: Y015
+    _WhichOneofReturnType__poison_policy: _TypeAlias = _typing.Literal["poison_policy"]  # noqa: Y015
+    _WhichOneofArgType__poison_policy: _TypeAlias = _typing.Literal["_poison_policy", b"_poison_policy"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ack_timeout_ms) -> _WhichOneofReturnType__ack_timeout_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__backoff_strategy) -> _WhichOneofReturnType__backoff_strategy | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__base_redelivery_delay_ms) -> _WhichOneofReturnType__base_redelivery_delay_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dead_letter_topic) -> _WhichOneofReturnType__dead_letter_topic | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_redelivery_count) -> _WhichOneofReturnType__max_redelivery_count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_redelivery_delay_ms) -> _WhichOneofReturnType__max_redelivery_delay_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__poison_policy) -> _WhichOneofReturnType__poison_policy | None: ...
+
+Global___UpdateFailurePolicyRequest: _TypeAlias = UpdateFailurePolicyRequest  # noqa: Y015
+
+@_typing.final
+class FailurePolicyResponse(_message.Message):
+    """The policy that is in force now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_REDELIVERY_COUNT_FIELD_NUMBER: _builtins.int
+    ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    BASE_REDELIVERY_DELAY_MS_FIELD_NUMBER: _builtins.int
+    MAX_REDELIVERY_DELAY_MS_FIELD_NUMBER: _builtins.int
+    BACKOFF_STRATEGY_FIELD_NUMBER: _builtins.int
+    DEAD_LETTER_TOPIC_FIELD_NUMBER: _builtins.int
+    POISON_POLICY_FIELD_NUMBER: _builtins.int
+    max_redelivery_count: _builtins.int
+    ack_timeout_ms: _builtins.int
+    base_redelivery_delay_ms: _builtins.int
+    max_redelivery_delay_ms: _builtins.int
+    backoff_strategy: _builtins.str
+    dead_letter_topic: _builtins.str
+    poison_policy: _builtins.str
+    def __init__(
+        self,
+        *,
+        max_redelivery_count: _builtins.int = ...,
+        ack_timeout_ms: _builtins.int = ...,
+        base_redelivery_delay_ms: _builtins.int = ...,
+        max_redelivery_delay_ms: _builtins.int = ...,
+        backoff_strategy: _builtins.str = ...,
+        dead_letter_topic: _builtins.str | None = ...,
+        poison_policy: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dead_letter_topic", b"_dead_letter_topic", "dead_letter_topic", b"dead_letter_topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dead_letter_topic", b"_dead_letter_topic", "ack_timeout_ms", b"ack_timeout_ms", "backoff_strategy", b"backoff_strategy", "base_redelivery_delay_ms", b"base_redelivery_delay_ms", "dead_letter_topic", b"dead_letter_topic", "max_redelivery_count", b"max_redelivery_count", "max_redelivery_delay_ms", b"max_redelivery_delay_ms", "poison_policy", b"poison_policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dead_letter_topic: _TypeAlias = _typing.Literal["dead_letter_topic"]  # noqa: Y015
+    _WhichOneofArgType__dead_letter_topic: _TypeAlias = _typing.Literal["_dead_letter_topic", b"_dead_letter_topic"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dead_letter_topic) -> _WhichOneofReturnType__dead_letter_topic | None: ...
+
+Global___FailurePolicyResponse: _TypeAlias = FailurePolicyResponse  # noqa: Y015
+
+@_typing.final
 class SeekRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -462,3 +582,42 @@ class DeleteSubjectResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteSubjectResponse: _TypeAlias = DeleteSubjectResponse  # noqa: Y015
+
+@_typing.final
+class CreateBackupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateBackupRequest: _TypeAlias = CreateBackupRequest  # noqa: Y015
+
+@_typing.final
+class CreateBackupResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    manifest: _builtins.bytes
+    """A JSON object; docs/formats/backup.md says what is in it."""
+    state: _builtins.bytes
+    """The state, compressed by zstd."""
+    def __init__(
+        self,
+        *,
+        manifest: _builtins.bytes = ...,
+        state: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateBackupResponse: _TypeAlias = CreateBackupResponse  # noqa: Y015
