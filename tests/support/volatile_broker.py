@@ -16,6 +16,7 @@ from typing_extensions import override
 from pydanube.cli.main import danube
 from pydanube.runtime import system_files
 from pydanube.runtime.system_files import SystemAppendFile
+from pydanube.runtime.threads import WorkerThreads
 from pydanube.subscriptions.cursor import Cursor, Done
 
 WITHOUT_SYNC = "--without-sync"
@@ -31,8 +32,8 @@ _LONG_WRITTEN_BACK_BYTES = 8 * 1024 * 1024
 class VolatileAppendFile(SystemAppendFile):
     """Writes when it is synced, and not before."""
 
-    def __init__(self, descriptor: int, path: str) -> None:
-        super().__init__(descriptor, path)
+    def __init__(self, descriptor: int, path: str, thread: WorkerThreads) -> None:
+        super().__init__(descriptor, path, thread)
         self._unsynced: list[bytes] = []
 
     @override
