@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+from tools import markdown  # noqa: E402  (found through the line above)
 
 FILE_LINES_MAX = 700
 LONG_ON_PURPOSE = ("requirements/", "LICENSE", "docs/reference/")
@@ -37,6 +40,14 @@ def no_file_is_too_long(root: Path) -> Iterator[str]:
         lines = path.read_text(encoding="utf-8").count("\n")
         if lines > FILE_LINES_MAX and not name.startswith((*LONG_ON_PURPOSE, GENERATED)):
             yield f"{name} has {lines} lines, more than {FILE_LINES_MAX}"
+
+
+def no_line_of_a_page_is_too_long(root: Path) -> Iterator[str]:
+    """A line of prose fits beside a diff; tables, code and headings are as long as they are."""
+    for path in markdown_files(root):
+        for number in markdown.long_lines(path.read_text(encoding="utf-8")):
+            most = markdown.LINE_CHARS_MAX
+            yield f"{relative(path, root)}:{number} is longer than {most}: `make format` wraps it"
 
 
 def no_text_names_a_machine(root: Path) -> Iterator[str]:
@@ -196,6 +207,7 @@ RULES: tuple[Rule, ...] = (
     names_of_the_glossary_exist,
     what_is_called_pure_is_under_a_contract,
     no_file_is_too_long,
+    no_line_of_a_page_is_too_long,
     no_text_names_a_machine,
     nothing_is_left_undone,
     every_module_is_used,

@@ -45,6 +45,7 @@ def test_nothing_is_found_where_everything_is_right(house: Path) -> None:
     ("rule", "name", "text"),
     [
         (tidy.no_file_is_too_long, "src/pydanube/door.py", "#\n" * 701),
+        (tidy.no_line_of_a_page_is_too_long, "README.md", "word " * 25),
         (tidy.no_text_names_a_machine, "README.md", "Look into /root/src/notes."),
         (
             tidy.no_text_names_a_machine,
