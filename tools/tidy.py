@@ -26,6 +26,7 @@ OPEN_TASK = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b(?!\(#\d+\))")
 NOT_WRITTEN = re.compile(r"\bNotImplementedError\b")
 
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+NAMED_FILE = re.compile(r"`((?:\w+/)+[\w.-]+\.(?:py|md|proto))`")
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 MAKE_COMMAND = re.compile(r"\bmake (?P<target>[a-z]+)\b")
 CHANGELOG_VERSION = re.compile(r"^## (?P<version>\d+\.\d+\.\d+)", re.MULTILINE)
@@ -110,6 +111,18 @@ def links_lead_somewhere(root: Path) -> Iterator[str]:
                 yield f"{relative(path, root)} links to {match['target']}, which is not there"
             elif anchor and place.suffix == ".md" and anchor not in anchors(place):
                 yield f"{relative(path, root)} links to {match['target']}: no such heading"
+
+
+def files_that_pages_name_exist(root: Path) -> Iterator[str]:
+    """A file in a code span, such as `cluster/planning.py`, is there: below root, code or tests."""
+    bases = (root, root / "src/pydanube", root / "tests")
+    for path in markdown_files(root):
+        page = relative(path, root)
+        if page == "CHANGELOG.md" or page.startswith("docs/guides/"):
+            continue  # Files as they were, and files of users.
+        for name in NAMED_FILE.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
+            if not any((base / name).exists() for base in bases):
+                yield f"{page} names {name}, which is not there"
 
 
 def commands_exist_in_the_makefile(root: Path) -> Iterator[str]:
@@ -213,6 +226,7 @@ RULES: tuple[Rule, ...] = (
     every_module_is_used,
     every_package_has_an_init,
     links_lead_somewhere,
+    files_that_pages_name_exist,
     commands_exist_in_the_makefile,
     versions_agree,
     decisions_are_numbered_and_complete,
