@@ -33,6 +33,8 @@ WORK_MAX = 16
 LOOK_SECONDS = 1.0
 _REST = 2.0
 """So much longer than a look takes is the pause before the next."""
+_OPEN_NEW_MS_MAX = 5_000
+"""How long whoever creates a topic waits for an opening that fails at first."""
 _FIRST_PAUSE_SECONDS = 0.1
 _LAST_PAUSE_SECONDS = 5.0
 
@@ -136,19 +138,30 @@ class Ownership(Placement):
 
     @override
     async def open_new(self, topic: str, record: TopicRecord, revision: int) -> Topic:
+        """Open a topic that was just given to this broker, and try again for a moment if it fails.
+
+        The topic is there already: whoever asked for it would be told of a failure that is none.
+        """
+        deadline_ms = self._clock.monotonic_ms() + _OPEN_NEW_MS_MAX
+        while True:
+            self._check_mine(topic, revision)
+            while topic in self._busy:
+                await asyncio.shield(self._busy[topic])
+            if topic not in self._served:
+                await self._alone(topic, self._open(topic, revision))
+            served = self._topics.find(topic)
+            if served is not None:
+                return served
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise Unavailable(f"topic {topic} has not been opened yet; try again")
+            await self._clock.sleep(_FIRST_PAUSE_SECONDS)
+
+    def _check_mine(self, topic: str, revision: int) -> None:
         mine = self._store.get(keys.assignment(self._me, topic))
         if mine is None or mine.revision != revision:
             owner = self._directory.owner_of(topic)
             where = self._directory.record_of(owner) if owner is not None else None
             raise WrongBroker(topic, where.broker_url if where is not None else None)
-        while topic in self._busy:
-            await asyncio.shield(self._busy[topic])
-        if topic not in self._served:
-            await self._alone(topic, self._open(topic, revision))
-        served = self._topics.find(topic)
-        if served is None:
-            raise Unavailable(f"topic {topic} has not been opened yet; try again")
-        return served
 
     @override
     def plan_delete(self, topic: str) -> Sequence[Operation]:
