@@ -243,7 +243,7 @@ class SqlTable(Lake):
         try:
             yield
         except (OperationalError, InterfaceError) as error:
-            raise Unavailable(f"the database of {self.name} refused: {error.orig}") from error
+            raise Unavailable(f"the database of {self.name} failed: {error.orig}") from error
         except DatabaseError as error:
             raise FlowRefused(
                 f"the rows do not fit the table {self.name}: {error.orig}. Change the step that "
