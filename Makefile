@@ -41,9 +41,10 @@ check: $(READY)  ## Lint, types, import contracts, generated files.
 	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/python tools/generate_reference.py --check
 
-format: $(READY)  ## Format the code and apply safe fixes.
+format: $(READY)  ## Format the code, wrap the pages, apply safe fixes.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/python tools/markdown.py
 
 bench: $(READY)  ## Print the figures of docs/performance.md.
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -39,6 +39,10 @@ from pydanube.storage.config import Durable
 from pydanube.wire.danube.status import status_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+from tools import markdown  # noqa: E402  (found through the line above)
+
 TARGET = REPOSITORY / "docs/reference"
 
 NOTE = (
@@ -82,7 +86,9 @@ def generate() -> dict[str, str]:
         "python.md": python_page,
         "spark.md": spark_page,
     }
-    return {name: NOTE + "\n" + write().strip() + "\n" for name, write in writers.items()}
+    return {
+        name: markdown.wrap(NOTE + "\n" + write().strip() + "\n") for name, write in writers.items()
+    }
 
 
 # Spark.

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+from tools import markdown  # noqa: E402  (found through the line above)
 
 FILE_LINES_MAX = 700
 LONG_ON_PURPOSE = ("requirements/", "LICENSE", "docs/reference/")
@@ -23,6 +26,7 @@ OPEN_TASK = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b(?!\(#\d+\))")
 NOT_WRITTEN = re.compile(r"\bNotImplementedError\b")
 
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+NAMED_FILE = re.compile(r"`((?:\w+/)+[\w.-]+\.(?:py|md|proto))`")
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 MAKE_COMMAND = re.compile(r"\bmake (?P<target>[a-z]+)\b")
 CHANGELOG_VERSION = re.compile(r"^## (?P<version>\d+\.\d+\.\d+)", re.MULTILINE)
@@ -37,6 +41,14 @@ def no_file_is_too_long(root: Path) -> Iterator[str]:
         lines = path.read_text(encoding="utf-8").count("\n")
         if lines > FILE_LINES_MAX and not name.startswith((*LONG_ON_PURPOSE, GENERATED)):
             yield f"{name} has {lines} lines, more than {FILE_LINES_MAX}"
+
+
+def no_line_of_a_page_is_too_long(root: Path) -> Iterator[str]:
+    """A line of prose fits beside a diff; tables, code and headings are as long as they are."""
+    for path in markdown_files(root):
+        for number in markdown.long_lines(path.read_text(encoding="utf-8")):
+            most = markdown.LINE_CHARS_MAX
+            yield f"{relative(path, root)}:{number} is longer than {most}: `make format` wraps it"
 
 
 def no_text_names_a_machine(root: Path) -> Iterator[str]:
@@ -99,6 +111,18 @@ def links_lead_somewhere(root: Path) -> Iterator[str]:
                 yield f"{relative(path, root)} links to {match['target']}, which is not there"
             elif anchor and place.suffix == ".md" and anchor not in anchors(place):
                 yield f"{relative(path, root)} links to {match['target']}: no such heading"
+
+
+def files_that_pages_name_exist(root: Path) -> Iterator[str]:
+    """A file in a code span, such as `cluster/planning.py`, is there: below root, code or tests."""
+    bases = (root, root / "src/pydanube", root / "tests")
+    for path in markdown_files(root):
+        page = relative(path, root)
+        if page == "CHANGELOG.md" or page.startswith("docs/guides/"):
+            continue  # Files as they were, and files of users.
+        for name in NAMED_FILE.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
+            if not any((base / name).exists() for base in bases):
+                yield f"{page} names {name}, which is not there"
 
 
 def commands_exist_in_the_makefile(root: Path) -> Iterator[str]:
@@ -196,11 +220,13 @@ RULES: tuple[Rule, ...] = (
     names_of_the_glossary_exist,
     what_is_called_pure_is_under_a_contract,
     no_file_is_too_long,
+    no_line_of_a_page_is_too_long,
     no_text_names_a_machine,
     nothing_is_left_undone,
     every_module_is_used,
     every_package_has_an_init,
     links_lead_somewhere,
+    files_that_pages_name_exist,
     commands_exist_in_the_makefile,
     versions_agree,
     decisions_are_numbered_and_complete,

@@ -85,7 +85,7 @@ async def test_two_consumers_of_one_name_share_no_message_and_leave_the_broker_i
                 await newer.ack(message)
                 received.append(message.offset)
         assert received == list(range(20))
-        with pytest.raises(pydanube.Conflict, match="a name of its own"):
+        with pytest.raises(pydanube.Conflict, match="a unique name"):
             async with asyncio.timeout(10):
                 await older.receive()
 

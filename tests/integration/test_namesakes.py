@@ -42,7 +42,7 @@ async def test_the_one_displaced_raises_and_the_newcomer_gets_the_messages(
             assert message.payload == b"one", "it was not acked"
             if not waits:
                 assert (await displaced.receive()).payload == b"one", "it had it already"
-            with pytest.raises(pydanube.Conflict, match=r"name till .* a name of its own"):
+            with pytest.raises(pydanube.Conflict, match=r"named till .* a unique name"):
                 await displaced.receive()
             await newcomer.ack(message)
     assert "a consumer was displaced by another one of the same name" in caplog.text
@@ -63,7 +63,7 @@ async def test_the_one_displaced_hears_of_it_when_it_takes_batches(
         async with second.consumer(ORDERS, "s", name="till") as newcomer:
             taken = newcomer.batches()
             assert (await anext(taken)).payloads() == [b"one"]
-            with pytest.raises(pydanube.Conflict, match="a name of its own"):
+            with pytest.raises(pydanube.Conflict, match="a unique name"):
                 await anext(batches)
 
 
@@ -75,7 +75,7 @@ async def test_two_of_one_client_are_told_apart_too(orders: pydanube.Broker) -> 
         client.consumer(ORDERS, "s", name="till") as newcomer,
     ):
         await newcomer.ack(await newcomer.receive())
-        with pytest.raises(pydanube.Conflict, match="a name of its own"):
+        with pytest.raises(pydanube.Conflict, match="a unique name"):
             await displaced.receive()
 
 

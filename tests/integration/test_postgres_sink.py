@@ -139,7 +139,7 @@ class TestFailures:
         table = SqlTable(url, "orders")
         table.write(rows(1), batch(0))
         server.kill()
-        with pytest.raises(Unavailable, match="the database of orders did not do it"):
+        with pytest.raises(Unavailable, match="the database of orders failed"):
             table.write(rows(2), batch(1))
         server.start()
         table.write(rows(2), batch(1))

@@ -196,7 +196,7 @@ async def test_a_node_of_another_cluster_is_refused_with_both_names(
     await one.open(tasks, "orders")
     await other.open(tasks, "invoices")
     async with asyncio.timeout(PATIENCE):
-        while "a call from elsewhere was refused" not in caplog.text:
+        while "refused a call from outside the cluster" not in caplog.text:
             await asyncio.sleep(0.01)
         while "a founder refuses this node" not in caplog.text:
             await asyncio.sleep(0.01)

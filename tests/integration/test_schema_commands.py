@@ -170,7 +170,7 @@ def test_messages_are_published_with_a_schema_and_show_it(
     assert consumed.exit_code == 0, consumed.output
     rows = [json.loads(line) for line in consumed.stdout.splitlines()]
     assert [(row["schema_id"], row["schema_version"]) for row in rows] == [(1, 1), (1, 1)]
-    assert "warning: message 1 of /default/orders is not what version 1" in consumed.stderr
+    assert "warning: message 1 of /default/orders does not match version 1" in consumed.stderr
 
 
 def test_a_definition_is_given_once(broker: Broker, files: dict[str, str]) -> None:

@@ -233,5 +233,5 @@ async def test_a_consumer_of_batches_gives_no_single_messages(client: pydanube.C
     await publish(client, 0, 1)
     async with open_batches(client) as consumer:
         await next_of(consumer.batches())
-        with pytest.raises(pydanube.Conflict, match="gives batches"):
+        with pytest.raises(pydanube.Conflict, match="yields batches"):
             await consumer.receive()

@@ -45,6 +45,7 @@ def test_nothing_is_found_where_everything_is_right(house: Path) -> None:
     ("rule", "name", "text"),
     [
         (tidy.no_file_is_too_long, "src/pydanube/door.py", "#\n" * 701),
+        (tidy.no_line_of_a_page_is_too_long, "README.md", "word " * 25),
         (tidy.no_text_names_a_machine, "README.md", "Look into /root/src/notes."),
         (
             tidy.no_text_names_a_machine,
@@ -58,6 +59,7 @@ def test_nothing_is_found_where_everything_is_right(house: Path) -> None:
         (tidy.every_package_has_an_init, "src/pydanube/cellar/wine.py", ""),
         (tidy.links_lead_somewhere, "README.md", "[gone](docs/gone.md)"),
         (tidy.links_lead_somewhere, "README.md", "[gone](docs/how.md#the-other-way)"),
+        (tidy.files_that_pages_name_exist, "README.md", "Look into `cellar/wine.py`."),
         (tidy.commands_exist_in_the_makefile, "README.md", "Run `make cake`."),
         (tidy.commands_exist_in_the_makefile, "README.md", "```sh\nmake cake\n```\n"),
         (tidy.versions_agree, "CHANGELOG.md", "## Unreleased\n\n## 0.0.9\n"),

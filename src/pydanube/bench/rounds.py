@@ -94,7 +94,7 @@ class Worker:
         assert self._process.stdout is not None, "it was given one"
         line = self._process.stdout.readline()
         if not line:
-            raise WorkerFailed(f"the worker for {self._what} failed; see above what it said")
+            raise WorkerFailed(f"the worker for {self._what} failed; its output is above")
         return line
 
 

@@ -76,7 +76,7 @@ async def work(assignment: Assignment) -> Outcome:
         await link.prepare(consumes=not assignment.publishes)
         _say("ready")
         if not await _next_line():
-            raise SystemExit("whoever started this worker has ended")
+            raise SystemExit("the process that started this worker has ended")
         gc.collect()
         gc.freeze()
         side = _publish if assignment.publishes else _consume

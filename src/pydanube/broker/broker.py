@@ -607,7 +607,7 @@ class Broker:
         try:
             await clustering.leave(self._config.storage.segments.shutdown_seconds)
         except DanubeError as error:
-            _log.warning("left without a word to the cluster", cause=str(error))
+            _log.warning("left without telling the cluster", cause=str(error))
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""
@@ -638,7 +638,7 @@ class Broker:
             try:
                 await registration.sweep()
             except DanubeError as error:
-                _log.warning("sweep not finished; it will be tried again", cause=str(error))
+                _log.warning("cleanup failed; trying again", cause=str(error))
 
     def _journal_failed(self, error: DanubeError) -> None:
         _log.error("the journal has stopped; restart the broker to recover", cause=str(error))
@@ -654,7 +654,7 @@ async def _flush(storage: Storage) -> None:
         await storage.flush()
     except Unavailable as error:
         # Whoever waits for the journal has been told; the next start finds what is durable.
-        _log.warning("stopping without the journal", cause=str(error))
+        _log.warning("stopping without closing the journal", cause=str(error))
 
 
 def _topic_settings(config: BrokerConfig, broker_url: str) -> TopicSettings:

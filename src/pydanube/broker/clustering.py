@@ -193,7 +193,7 @@ class Clustering:
                 if self._given.store.failure is not None:
                     raise
                 if not tried:
-                    _log.warning("not in the cluster yet; tried until it is", cause=str(error))
+                    _log.warning("cannot join the cluster yet; trying again", cause=str(error))
                 tried = True
                 await self._given.clock.sleep(_PAUSE_SECONDS)
 
@@ -205,7 +205,7 @@ class Clustering:
         if state != found:
             await self._set_state(state)
         if state.reason == CANNOT_WRITE_AGAIN:
-            _log.error("takes no topics before an operator says so", cause=self.note)
+            _log.error("takes no topics until an operator activates it", cause=self.note)
 
     def _state(self) -> BrokerState | None:
         """Return what was last said of this broker; None if nothing ever was."""
@@ -230,7 +230,7 @@ class Clustering:
             except Conflict:
                 continue  # Too far behind: begin anew.
             except DanubeError as error:
-                _log.warning("policies cannot be followed", cause=str(error))
+                _log.warning("cannot follow the cluster's policies", cause=str(error))
                 await self._given.clock.sleep(_PAUSE_SECONDS)
             else:
                 return

@@ -370,8 +370,9 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         taken = (self.meta_store.data_dir.rstrip("/"), self.storage.local_wal_root.rstrip("/"))
         if root is not None and root.rstrip("/") in taken:
             raise InvalidConfig(
-                f"segments would lie in {root}, where metadata or journal are; choose another "
-                "directory (storage.durable.root, or storage.local_wal_root in local mode)"
+                f"segments would be in {root}, the directory of the metadata or the "
+                "journal; choose another directory (storage.durable.root, or "
+                "storage.local_wal_root in local mode)"
             )
 
 
@@ -471,8 +472,8 @@ def _refuse_the_unsupported(config: BrokerConfig) -> None:
         raise NotSupported("admin_tls: true is not in this version; the admin port has no TLS yet")
     if config.storage.write_buffer is not None:
         raise NotSupported(
-            "storage.write_buffer is not in this version; leave it out, for what is acknowledged "
-            "is on disk already"
+            "storage.write_buffer is not in this version; remove it: acknowledged "
+            "messages are on disk already"
         )
 
 
@@ -489,7 +490,7 @@ def _refuse_exposure(config: BrokerConfig) -> None:
     for name, address in addresses.items():
         if address is not None and not address.is_loopback:
             raise InvalidConfig(
-                f"the {name} port would listen on {address}, open to everybody who can reach this "
-                "machine, for auth.mode is none; listen on 127.0.0.1, or start with --insecure to "
-                "accept that"
+                f"the {name} port would listen on {address}, where everybody can reach it "
+                "without credentials (auth.mode is none); listen on 127.0.0.1, or accept "
+                "that with --insecure"
             )

@@ -262,7 +262,7 @@ def _scalar(node: yaml.ScalarNode) -> object:
         return text
     # A tag may be written by hand, as in !!int x.
     if kind not in _PLAIN or not _PLAIN[kind][0].match(text):
-        raise InvalidConfig(f"{_line(node)}: the tag {node.tag} has no meaning here")
+        raise InvalidConfig(f"{_line(node)}: the tag {node.tag} is not supported; remove it")
     if kind == "null":
         return None
     if kind == "bool":

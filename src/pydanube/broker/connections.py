@@ -88,8 +88,8 @@ def plan_connections(
         return _plan(wanted, CLIENTS_MAX + OTHERS_MAX, RESERVED_MAX, BACKLOG_MAX)
     if descriptors < DESCRIPTORS_MIN:
         raise InvalidConfig(
-            f"this process may have {descriptors} descriptors, which is too few for a broker; it "
-            f"needs {DESCRIPTORS_MIN}: {_RAISE}"
+            f"this process may open {descriptors} descriptors, and a broker needs "
+            f"{DESCRIPTORS_MIN}: {_RAISE}"
         )
     reserved = wanted.reserved_descriptors or _between(RESERVED_MIN, descriptors // 4, RESERVED_MAX)
     pages = wanted.prometheus_max + LISTEN_BACKLOG

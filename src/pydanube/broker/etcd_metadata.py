@@ -72,9 +72,9 @@ async def _open(config: BrokerConfig, machine: Machine, directory: str) -> EtcdM
     elif store.identity != expected:
         await store.close()
         raise Corruption(
-            f"etcd holds another cluster ({store.identity.decode(errors='replace')}) than the one "
-            f"this broker belongs to ({expected.decode(errors='replace')}, in {path}): mend "
-            "meta_store.etcd, or give the broker an empty data directory"
+            f"etcd holds cluster {store.identity.decode(errors='replace')}, but this "
+            f"broker belongs to {expected.decode(errors='replace')} (in {path}): "
+            "correct meta_store.etcd, or give the broker an empty data directory"
         )
     return store
 

@@ -82,6 +82,6 @@ class FlightPeerService:
             if (asked.cluster, asked.to) != (self._cluster, self._me):
                 raise Conflict(
                     f"this is broker {self._me} of cluster {self._cluster}, not {asked.to} of "
-                    f"{asked.cluster}; see to the addresses"
+                    f"{asked.cluster}; check the brokers' addresses"
                 )
             return msgspec.msgpack.encode(await self._parts.answer(asked.question))

@@ -59,8 +59,8 @@ async def settle_what_is_known(
         raise MetadataOlder(missing)
     if compared.is_ahead:
         _log.warning(
-            "the metadata are older than the journal has seen them; policies and schemas that "
-            "were changed since are as they were"
+            "the metadata are older than the journal; policies and schemas that "
+            "changed since then have their old values"
         )
     storage.keep_only({*living.topics, *compared.copies}, living.subscriptions)
     storage.knowing.follow(lambda: store.revision)

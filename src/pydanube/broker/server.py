@@ -227,7 +227,7 @@ def engine_named(name: str) -> Engine:
         return GrpcioEngine()
     if name == "http2":
         return Http2Engine(limits=Http2Limits(message_bytes_max=REQUEST_BYTES_MAX))
-    raise InvalidRequest(f"there is no engine {name!r}; there are http2 and grpcio")
+    raise InvalidRequest(f"engine {name!r} does not exist; choose http2 or grpcio")
 
 
 def run_broker(
@@ -284,7 +284,7 @@ async def _run_until_stopped(config: BrokerConfig, engine: Engine) -> None:
 
 def _end_unfinished() -> None:
     """End a start that was given up, and waits for a disk that hangs."""
-    _log.error("the disk hangs; ending without it", exit_code=EXIT_CODE)
+    _log.error("the disk hangs; ending without a last write", exit_code=EXIT_CODE)
     end_at_once(EXIT_CODE)
 
 

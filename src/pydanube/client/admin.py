@@ -473,7 +473,7 @@ class AdminConnection:
 
     def _require(self, success: bool) -> None:
         if not success:
-            raise DanubeError(f"{self._url} did not do it, and did not say why")
+            raise DanubeError(f"{self._url} failed without a reason")
 
 
 def _listed(topics: Sequence[pb.TopicInfo]) -> list[ListedTopic]:

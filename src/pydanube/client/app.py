@@ -255,7 +255,9 @@ class _Running:
                     self._ended.clear()
                     await self._ended.wait()
         except TimeoutError:
-            _log.warning("handlers did not finish in time; their messages come again")
+            _log.warning(
+                "handlers did not finish in time; the broker delivers their messages again"
+            )
         await self._tasks.close()
         if self._failed.done() and not self._failed.cancelled():
             self._failed.exception()

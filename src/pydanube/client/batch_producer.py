@@ -247,7 +247,7 @@ class BatchProducer:
 
     def _leave_out(self, entry: _Entry) -> None:
         entry.end()
-        entry.piece.failed(Unavailable("nobody waits for it any more"))
+        entry.piece.failed(Unavailable("the caller no longer waits for this batch"))
 
     def _expire(self, entry: _Entry, seconds_max: float) -> None:
         entry.piece.failed(

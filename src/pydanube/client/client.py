@@ -191,7 +191,10 @@ class Client:
                 await check_consumer_type(self.schemas, schema, codec)
             topics = await self._brokers.partitions(check_topic_name(topic))
             if not topics:
-                raise NotFound(f"there is no topic {topic}: a producer or an operator creates it")
+                raise NotFound(
+                    f"topic {topic} does not exist; create it with a producer or `danube topics "
+                    "create`"
+                )
             wanted = Subscription(
                 name=subscription,
                 consumer_name=name or self._generated_name("consumer"),
@@ -241,7 +244,9 @@ class Client:
         """
         topics = await self._brokers.partitions(check_topic_name(topic))
         if not topics:
-            raise NotFound(f"there is no topic {topic}: a producer or an operator creates it")
+            raise NotFound(
+                f"topic {topic} does not exist; create it with a producer or `danube topics create`"
+            )
         policy = FailurePolicy()
         for name in topics:
 

@@ -90,7 +90,9 @@ class Connection:
         request = api.TopicLookupRequest(request_id=next(self._request_ids), topic=topic)
         reply = await self._call(services.TOPIC_LOOKUP, request, routed=False)
         if reply.response_type == api.TopicLookupResponse.Failed or not reply.connect_url:
-            raise Unavailable(f"{self.address.connect_url} cannot tell who serves {topic}")
+            raise Unavailable(
+                f"{self.address.connect_url} does not know which broker serves {topic}"
+            )
         return BrokerAddress(reply.broker_url, reply.connect_url, reply.proxy)
 
     async def partitions(self, topic: str) -> list[str]:
@@ -174,7 +176,7 @@ class Connection:
             raise self.error(refusal) from refusal
         except DecodeError as error:
             url = self.address.connect_url
-            raise DanubeError(f"{url} delivered bytes that are no message") from error
+            raise DanubeError(f"{url} sent bytes that are not a message") from error
         finally:
             if isinstance(replies, AsyncGenerator):
                 await replies.aclose()  # The broker learns at once that nobody listens.
@@ -272,7 +274,7 @@ class Connection:
         self.is_troubled = refusal.code in _TROUBLE
         if refusal.code is StatusCode.UNAVAILABLE:
             return Unavailable(
-                f"the broker at {self.address.connect_url} cannot be used now: {refusal.text}"
+                f"cannot use the broker at {self.address.connect_url} now: {refusal.text}"
             )
         return error_of(refusal)
 

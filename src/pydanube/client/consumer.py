@@ -69,8 +69,8 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         """End it with an error: another consumer of the same client has come under its name."""
         name = self._subscription.consumer_name
         self._failure = Conflict(
-            f"another consumer has come under the name {name} and has taken its place in "
-            f"subscription {self._subscription.name}; give each consumer a name of its own, or none"
+            f"another consumer named {name} has taken this one's place in subscription "
+            f"{self._subscription.name}; give each consumer a unique name, or none"
         )
         _log.warning("a consumer was displaced", consumer=name, topics=", ".join(self.topics))
         await self._tasks.close()
@@ -115,7 +115,7 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
 
     def _check_single(self) -> None:
         if self._sources:
-            raise Conflict("this consumer gives batches; open another one for single messages")
+            raise Conflict("this consumer yields batches; open another one for single messages")
 
     async def ack(self, message: ReceivedMessage[Any]) -> None:
         """Report a message as done: once this returns it is not delivered again."""
@@ -265,7 +265,9 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
     ) -> None:
         from pydanube.client.gathered_consumer import GatheredConsumer
 
-        _log.warning("the broker gives no batches; single messages are gathered", topic=topic)
+        _log.warning(
+            "the broker has no Arrow Flight; grouping single messages into batches", topic=topic
+        )
         gathered = GatheredConsumer(self._brokers, topic, self._subscription, queue)
         self._sources[topic] = gathered
         await gathered.run()

@@ -32,12 +32,13 @@ async def agree_on_failures(client: Client, subscriber: Subscriber) -> None:
     except NotSupported as error:
         if is_asked_for:
             raise NotSupported(
-                f"the broker cannot be told what becomes of messages that fail ({error}); leave "
-                "retries and dead_letter out, and set it with danube-admin topics "
+                f"this broker does not let clients set a failure policy ({error}); remove "
+                "retries and dead_letter, and set it with danube-admin topics "
                 "set-failure-policy"
             ) from error
         _log.warning(
-            "the broker cannot be told where messages go that fail; one may block the others",
+            "this broker does not let clients set a failure policy; one failing "
+            "message may block the others",
             topic=subscriber.topic,
             subscription=subscriber.subscription,
             next="danube-admin topics set-failure-policy",
@@ -66,7 +67,7 @@ async def tell_of_stops(consumer: Consumer[Any]) -> None:
         async for standing in consumer.stops():
             _tell(standing)
     except DanubeError as error:
-        _log.warning("the subscription is not watched any more", reason=str(error))
+        _log.warning("no longer watching the subscription", reason=str(error))
 
 
 def _tell(standing: SubscriptionStanding) -> None:
@@ -77,7 +78,7 @@ def _tell(standing: SubscriptionStanding) -> None:
     facts = {"offset": standing.offset, "attempts": standing.attempts, "reason": standing.reason}
     given = {name: value for name, value in facts.items() if value is not None}
     _log.warning(
-        f"the subscription is {standing.state}; messages wait until somebody acts",
+        f"the subscription is {standing.state}; its messages wait until an operator acts",
         **place,
         **given,
         next=standing.next_step,

@@ -109,7 +109,7 @@ class Producer(Generic[Value]):
                     await self._room.wait()
             except TimeoutError as error:
                 raise Unavailable(
-                    f"nothing was acknowledged within {self._send_seconds_max:g} s, and "
+                    f"the broker acknowledged nothing within {self._send_seconds_max:g} s, and "
                     f"{self._room.taken} messages wait already; this one was not sent"
                 ) from error
         return await self.send_nowait(
@@ -328,7 +328,7 @@ class TopicProducer:
         if self._takes_batches:
             self._takes_batches = False
             _log.warning(
-                "the broker takes no batches; they are sent message by message", topic=self.topic
+                "the broker has no Arrow Flight; sending message by message", topic=self.topic
             )
 
     # One by one, as every Danube broker takes them.

@@ -30,8 +30,8 @@ class Room:
         """Count a message until it leaves; Overloaded if there is no room."""
         if self.taken >= self._messages_max or self._bytes >= self._bytes_max:
             raise Overloaded(
-                f"{self.taken} messages with {self._bytes} bytes are not acknowledged yet, and no "
-                "more are taken; wait for some of them, or use send"
+                f"{self.taken} messages with {self._bytes} bytes are unacknowledged, and "
+                "the producer takes no more; wait for some of them, or use send"
             )
         self.taken += 1
         self._bytes += size

@@ -276,4 +276,4 @@ def unwrapped(definition: bytes) -> bytes:
 
 def _require(success: bool, message: str) -> None:
     if not success:
-        raise DanubeError(f"the broker did not do it: {message or 'it does not say why'}")
+        raise DanubeError(f"the broker refused: {message or 'it does not say why'}")

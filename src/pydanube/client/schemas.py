@@ -199,8 +199,8 @@ class Schemas:
         decoded = schema.decode([message.payload])
         if decoded.failures:
             raise InvalidRequest(
-                f"message {message.offset} of {message.topic} is not what version {version} of "
-                f"schema {message.schema_id} says: {decoded.failures[0].reason}"
+                f"message {message.offset} of {message.topic} does not match version "
+                f"{version} of schema {message.schema_id}: {decoded.failures[0].reason}"
             )
         return decoded.values[0].as_py()
 

@@ -47,7 +47,7 @@ def policy_of(policy: pb.SubscriptionFailurePolicy) -> FailurePolicy:
         backoff = pb.SubscriptionBackoffStrategy.Name(policy.backoff_strategy)
         poison = pb.SubscriptionPoisonPolicy.Name(policy.poison_policy)
     except ValueError as error:
-        raise DanubeError(f"the broker sent a policy that makes no sense: {error}") from error
+        raise DanubeError(f"the broker sent an invalid policy: {error}") from error
     return _checked(
         {
             "max_redelivery_count": policy.max_redelivery_count,
@@ -74,11 +74,11 @@ def standing_of(told: pb.SubscriptionStanding) -> SubscriptionStanding:
             fields | {"failure_policy": policy_of(told.failure_policy)}, SubscriptionStanding
         )
     except msgspec.ValidationError as error:
-        raise DanubeError(f"the broker told what makes no sense: {error}") from error
+        raise DanubeError(f"the broker sent an invalid state: {error}") from error
 
 
 def _checked(fields: dict[str, object]) -> FailurePolicy:
     try:
         return msgspec.convert(fields, FailurePolicy)
     except msgspec.ValidationError as error:
-        raise DanubeError(f"the broker sent a policy that makes no sense: {error}") from error
+        raise DanubeError(f"the broker sent an invalid policy: {error}") from error

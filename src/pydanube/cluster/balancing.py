@@ -109,7 +109,9 @@ class Balancing:
                 key = keys.load_report(self._membership.broker)
                 await self._store.put(key, encode_report(report), lease=lease)
             except DanubeError as error:
-                _log.warning("load not reported; the next report will be", cause=str(error))
+                _log.warning(
+                    "could not report the load; trying again at the next report", cause=str(error)
+                )
 
     def choose(self, topic: str, brokers: Sequence[BrokerId]) -> BrokerId:
         """Return which of several living brokers takes a topic."""

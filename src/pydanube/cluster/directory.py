@@ -67,7 +67,7 @@ class Directory:
             except Conflict:
                 continue  # Too far behind: begin anew.
             except DanubeError as error:
-                _log.warning("the cluster cannot be followed", cause=str(error))
+                _log.warning("cannot follow the cluster's metadata", cause=str(error))
                 await self._clock.sleep(_PAUSE_SECONDS)
             else:
                 return  # The store is closed.

@@ -144,7 +144,7 @@ class Leader:
         for topic, broker in found.waiting.items():
             if topic not in self.waiting:
                 _log.warning(
-                    "a topic waits for its broker, which alone has its newest messages",
+                    "a topic waits for its broker, the only one with its newest messages",
                     topic=topic,
                     broker=broker,
                 )

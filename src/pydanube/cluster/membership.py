@@ -109,7 +109,7 @@ class Membership:
             return None
         if not self._lapse_told:
             self._lapse_told = True
-            _log.warning("not heard by the cluster in time; nothing is acknowledged until it is")
+            _log.warning("lease in doubt; acknowledging nothing until the cluster answers")
             # Not at once: whoever asks is in the middle of something.
             self._patience = self._clock.call_later(0, self._doubt)
         if self._may_be_renewed:
@@ -166,8 +166,8 @@ class Membership:
             self._renewed(sent_ms)
             return
         raise Unavailable(
-            f"leases of {self.terms.ttl_ms} ms end before this broker is registered: see to the "
-            "network and the disks of the metadata, or raise cluster.lease_ms"
+            f"leases of {self.terms.ttl_ms} ms end before this broker is registered: "
+            "check the network and the disks of the metadata, or raise cluster.lease_ms"
         )
 
     def _renewed(self, sent_ms: int) -> None:
@@ -177,7 +177,7 @@ class Membership:
         self._end_patience()
         if self.is_certain:
             self._lapse_told = False
-            _log.info("heard by the cluster again")
+            _log.info("lease renewed; acknowledging again")
             self._tell()
         else:
             self._doubt()
@@ -199,7 +199,7 @@ class Membership:
                 pause = usual
             except DanubeError as error:
                 if pause == usual:
-                    _log.warning("registration not renewed; tried again soon", cause=str(error))
+                    _log.warning("lease not renewed; trying again", cause=str(error))
                 pause = ttl_seconds / _RETRIES
 
     async def _renew(self) -> None:

@@ -50,7 +50,7 @@ class Operations:
         view = self._directory.read()
         owner = view.owners.get(topic)
         if owner is None:
-            raise NotFound(f"topic {topic} is served by no broker")
+            raise NotFound(f"no broker serves topic {topic} at the moment")
         if not any(broker != owner.broker for broker in view.active()):
             raise Conflict(f"there is no other active broker to serve {topic}")
         await self._move(topic, owner.epoch, "unload", UNLOAD_SECONDS)
@@ -106,8 +106,8 @@ class Operations:
                 return await self._store.transact([], [put])
         except TimeoutError:
             raise Unavailable(
-                f"the metadata took no word on broker {broker} within {seconds_max:.0f} s; "
-                "ask again through another broker"
+                f"the metadata accepted no change of broker {broker} within "
+                f"{seconds_max:.0f} s; try again through another broker"
             ) from None
 
     async def _give_up_draining(
@@ -197,8 +197,8 @@ class Operations:
                     await self._clock.sleep(_LOOK_SECONDS)
         except TimeoutError:
             raise Unavailable(
-                f"{topic} did not change hands within {seconds_max:.0f} s; it goes on, "
-                "see `danube brokers list` and the log of its broker"
+                f"{topic} did not move within {seconds_max:.0f} s; the move goes on, see "
+                "`danube brokers list` and the log of its broker"
             ) from None
 
     def _has_moved(self, topic: str, epoch: int) -> bool:

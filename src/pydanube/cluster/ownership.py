@@ -105,7 +105,7 @@ class Ownership(Placement):
             return None
         owner = self._directory.owner_of(topic)
         if owner is None:
-            return Unavailable(f"topic {topic} is changing hands; look it up again")
+            return Unavailable(f"topic {topic} is moving; look it up again")
         if owner == self._me:
             return Unavailable(f"topic {topic} is being opened here; try again")
         record = self._directory.record_of(owner)
@@ -271,7 +271,7 @@ class Ownership(Placement):
     async def _pause_after(self, name: str, error: DanubeError) -> None:
         pause = self._failures.get(name, _FIRST_PAUSE_SECONDS)
         self._failures[name] = min(pause * 2, _LAST_PAUSE_SECONDS)
-        _log.warning("a topic did not change hands; tried again", topic=name, cause=str(error))
+        _log.warning("a topic did not move; trying again", topic=name, cause=str(error))
         await self._clock.sleep(pause)
 
     async def _open(self, name: str, epoch: int) -> None:
@@ -289,7 +289,7 @@ class Ownership(Placement):
             replicated = await self._opening.replicate(topic, epoch)
             entry = self._store.get(keys.assignment(self._me, name))
             if entry is None or entry.revision != epoch or claim() is not None:
-                raise Unavailable(f"topic {name} has gone elsewhere while it was being opened")
+                raise Unavailable(f"topic {name} moved to another broker while this one opened it")
         except BaseException:
             self._topics.storage.let_go(record.id, forget=False)
             raise
@@ -332,7 +332,7 @@ class Ownership(Placement):
         self._close(served.topic)
         await served.stop_copies()
         self._topics.storage.let_go(served.topic.record.id, forget=False)
-        _log.warning("topic let go: it may be another broker's", topic=name, epoch=served.epoch)
+        _log.warning("topic let go: another broker may own it", topic=name, epoch=served.epoch)
 
     def _close(self, topic: Topic) -> None:
         if topic.closing() is None:

@@ -107,7 +107,7 @@ class EtcdMetadataStore(MetadataStore):
             except Unavailable as error:
                 if clock.monotonic_ms() >= deadline_ms:
                     await client.close()
-                    raise Unavailable(f"the metadata in etcd are not reached: {error}") from error
+                    raise Unavailable(f"cannot reach the metadata in etcd: {error}") from error
                 _log.warning("etcd is not reached yet", cause=str(error))
                 await clock.sleep(AGAIN_SECONDS_MAX / 2)
             except BaseException:
@@ -124,8 +124,8 @@ class EtcdMetadataStore(MetadataStore):
         found, _ = await self._client.read(key)
         if found is None:
             raise Corruption(
-                f"etcd has no {key.decode()}, so that it is not the one that holds this broker's "
-                "cluster, or was emptied: restore it, or give the broker an empty data directory"
+                f"etcd has no {key.decode()}: it holds another cluster, or was emptied. "
+                "Restore it, or give the broker an empty data directory"
             )
         self._identity = found.value
         await self._read_all()
@@ -343,7 +343,7 @@ class EtcdMetadataStore(MetadataStore):
                     await self._follow_stream()
             except DanubeError as error:
                 if self._trouble is None:
-                    _log.warning("etcd does not tell changes any more", cause=str(error))
+                    _log.warning("etcd no longer sends changes", cause=str(error))
                 self._trouble = f"etcd does not tell changes: {error}"
             if self._mirror.revision > revision:
                 again_seconds = AGAIN_SECONDS_MIN
@@ -373,7 +373,9 @@ class EtcdMetadataStore(MetadataStore):
 
     async def _begin_anew(self, compacted_revision: int) -> None:
         """Read everything, as changes since have been compacted away: watches list again."""
-        _log.warning("etcd has forgotten changes not told yet", up_to=compacted_revision)
+        _log.warning(
+            "etcd has compacted changes that this broker has not seen", up_to=compacted_revision
+        )
         if await self._is_same_history():
             await self._read_all()
             self._watches.compact(self._mirror.revision)

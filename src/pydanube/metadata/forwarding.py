@@ -118,7 +118,10 @@ class Forwarding:
             await self._clock.sleep(SWEEP_SECONDS)
             now_ms = self._clock.monotonic_ms()
             for ask in [ask for ask in self._unanswered if ask.deadline_ms <= now_ms]:
-                _fail(ask, Unavailable("no leader has taken the write in time; it may happen yet"))
+                _fail(
+                    ask,
+                    Unavailable("no leader has accepted the write in time; it may still happen"),
+                )
 
     async def read_barrier(self) -> None:
         """Wait until this node has applied all that was acknowledged before the call."""

@@ -99,7 +99,7 @@ class MemberChanges:
                 return
             if self._node.raft.is_leader and not self._is_transferring():
                 self._node.transfer(to)
-        raise Unavailable(f"node {to} has not taken over the lead; see whether it runs")
+        raise Unavailable(f"node {to} has not become the leader; check that it runs")
 
     def _is_transferring(self) -> bool:
         role = self._node.raft.role
@@ -145,7 +145,7 @@ class MemberChanges:
             if progress is None or progress.match >= target:
                 return
             await self._clock.sleep(AGAIN_SECONDS)
-        raise Unavailable(f"node {node} is a member now but has not caught up; see whether it runs")
+        raise Unavailable(f"node {node} is a member now but has not caught up; check that it runs")
 
     def _most_advanced(self) -> int | None:
         raft = self._node.raft

@@ -383,8 +383,8 @@ class RaftNode:
             if not outcome.done():
                 outcome.set_exception(
                     Unavailable(
-                        "no majority of the metadata nodes has answered in time; "
-                        "the write may happen yet"
+                        "no majority of the metadata nodes has answered in time; the write may "
+                        "still happen"
                     )
                 )
 

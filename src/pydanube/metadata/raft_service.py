@@ -74,7 +74,9 @@ class RaftService:
             return open_envelope(request, self._transport.cluster)
         except CallRefused as refused:
             if not self._strangers_told:
-                _log.warning("a call from elsewhere was refused", peer=call.peer, why=refused.text)
+                _log.warning(
+                    "refused a call from outside the cluster", peer=call.peer, why=refused.text
+                )
             self._strangers_told = True
             raise
 

@@ -61,7 +61,7 @@ class Announcer:
             self._brokers.call(lambda broker: _publish(broker, news, now_ms), PIPELINES_TOPIC)
         except DanubeError as error:
             self._quiet_until_ms = now_ms + QUIET_AFTER_FAILURE_MS
-            _log.warning("%s was not told of the run: %s", PIPELINES_TOPIC, error)
+            _log.warning("could not report the run to %s: %s", PIPELINES_TOPIC, error)
             return
         for each in news:
             self._told[each.flow] = (each.state, now_ms)

@@ -192,4 +192,4 @@ def _read(path: str, kind: type[_Kept]) -> _Kept | None:
     try:
         return msgspec.json.decode(found, type=kind)
     except msgspec.MsgspecError as error:
-        raise Corruption(f"{path} is not what was written there: {error}") from None
+        raise Corruption(f"{path} was changed after it was written: {error}") from None

@@ -235,7 +235,7 @@ def find_processor(reference: str) -> "tuple[StatefulProcessor, str]":
         )
     if not isinstance(output, str):
         raise InvalidRequest(
-            f'{reference} says not which columns it makes; add output = "user string, n bigint"'
+            f'{reference} does not name its columns; add output = "user string, n bigint"'
         )
     return found(), output
 

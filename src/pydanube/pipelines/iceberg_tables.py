@@ -143,8 +143,8 @@ class IcebergLake(FileLake):
 
     def _outrun(self) -> Conflict:
         return Conflict(
-            f"{self._identifier} was changed by others {ATTEMPTS_MAX} times while a batch was "
-            "written; let one writer at a time at it"
+            f"other writers changed {self._identifier} {ATTEMPTS_MAX} times while this "
+            "one wrote a batch; let one writer at a time use it"
         )
 
     def _tidy(self, table: Table, files: Sequence[DataFile]) -> None:

@@ -165,7 +165,7 @@ class SqlTable(Lake):
             raise self._outrun(batch)
 
     def _outrun(self, batch: BatchId) -> Conflict:
-        return Conflict(f"somebody else has written a batch of {batch.flow} to {self.name}")
+        return Conflict(f"another process has written a batch of {batch.flow} to {self.name}")
 
     def _shaped(self, schema: pa.Schema, key: Sequence[str]) -> sql.Table:
         """Return the table with at least these columns; made or widened ahead of the rows."""
@@ -243,7 +243,7 @@ class SqlTable(Lake):
         try:
             yield
         except (OperationalError, InterfaceError) as error:
-            raise Unavailable(f"the database of {self.name} did not do it: {error.orig}") from error
+            raise Unavailable(f"the database of {self.name} failed: {error.orig}") from error
         except DatabaseError as error:
             raise FlowRefused(
                 f"the rows do not fit the table {self.name}: {error.orig}. Change the step that "

@@ -298,7 +298,7 @@ class SchemaRegistry:
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         if self._parsing >= PARSING_MAX:
-            raise Overloaded(f"{PARSING_MAX} schemas are being looked at already; try again")
+            raise Overloaded(f"{PARSING_MAX} schemas are being checked already; try again")
         self._parsing += 1
         try:
             return await self._threads.run(work)
@@ -313,4 +313,4 @@ class SchemaRegistry:
             except Conflict as error:
                 if type(error) is not Conflict:
                     raise  # Decided, and not overtaken.
-        raise Unavailable(f"schema subject {subject} is being changed all the time; try again")
+        raise Unavailable(f"schema subject {subject} keeps changing; try again")

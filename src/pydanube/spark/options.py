@@ -339,7 +339,7 @@ def _access(given: "_Given", default_url: str) -> Access:
     urls = given.read("url", _names) or _names(default_url)
     tokens = [name for name in ("token", "tokenFile", "tokenEnv") if given.text(name) is not None]
     if len(tokens) > 1:
-        raise InvalidRequest(f"options {' and '.join(tokens)} say the same; give one of them")
+        raise InvalidRequest(f"options {' and '.join(tokens)} mean the same; give one of them")
     if (given.text("tlsCert") is None) != (given.text("tlsKey") is None):
         raise InvalidRequest("options tlsCert and tlsKey go together; give both or neither")
     timeout = given.read("requestTimeoutMs", _positive)
@@ -361,7 +361,7 @@ def _selection(given: "_Given") -> Selection:
     if len(present) != 1:
         what = f"options {' and '.join(present)} are given" if present else "none is given"
         raise InvalidRequest(
-            f"which topic? Give one of the options {', '.join(names)}, such as "
+            f"no topic is given: set one of the options {', '.join(names)}, such as "
             f".option('topic', '/default/orders'); {what}"
         )
     if present == ["topicsPattern"]:

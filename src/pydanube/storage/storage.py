@@ -685,6 +685,4 @@ def _new_header(directory: str, identity: str, now_ms: int) -> FileHeader:
 
 
 def _cannot_open(directory: str, error: OSError) -> Unavailable:
-    return Unavailable(
-        f"cannot open the journal in {directory}: {describe(error)}; see to the disk"
-    )
+    return Unavailable(f"cannot open the journal in {directory}: {describe(error)}; check the disk")

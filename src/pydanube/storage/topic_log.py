@@ -53,7 +53,7 @@ def ask_guard(guard: Guard | None, *, is_let_go: bool) -> DanubeError | Literal[
     """Return what the guard says; for a topic that was let go nobody waits until it has decided."""
     verdict = guard() if guard is not None else None
     if verdict == "wait" and is_let_go:
-        return Unavailable("the topic was let go before it was certain that it may stay")
+        return Unavailable("the broker let the topic go before its lease was certain")
     return verdict
 
 

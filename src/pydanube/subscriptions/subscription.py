@@ -278,8 +278,8 @@ class Subscription:
         """Refuse a connection whose consumer's name another one has now."""
         if consumer.is_superseded(peer):
             raise ConsumerDisplaced(
-                f"another consumer has come under the name {consumer.name} and has taken its place "
-                f"in subscription {self.name}; give each consumer a name of its own, or none"
+                f"another consumer named {consumer.name} has taken this one's place in "
+                f"subscription {self.name}; give each consumer a unique name, or none"
             )
 
     def _take(self, consumer: Consumer, peer: str) -> None:
@@ -293,7 +293,7 @@ class Subscription:
                 consumer=consumer.name,
                 displaced=displaced,
                 by=peer,
-                next="give each consumer a name of its own, or none",
+                next="give each consumer a unique name, or none",
             )
 
     def close_stream(self, stream: ConsumerStream) -> None:

@@ -76,7 +76,7 @@ def open_tables(topic: str, setting: TableSetting, catalogs: Catalogs, clock: Cl
     from pydanube.tables.iceberg import IcebergLakeTable
 
     if catalog is None or setting.catalog is None:
-        raise InvalidRequest(f"which catalogue is {setting.table} in? Name one with --catalog")
+        raise InvalidRequest(f"no catalogue is given for {setting.table}: name one with --catalog")
     opened = open_catalog(setting.catalog, _iceberg_properties(catalog))
     main_table: LakeTable = IcebergLakeTable(
         opened, setting.table, topic, partitioning=partitioning, shape=setting.shape

@@ -491,7 +491,7 @@ def _happens(change: Callable[[], object]) -> bool:
     except CommitFailedError:
         return False
     except (DeltaError, OSError) as error:
-        raise CommitOutcomeUnknown(f"nobody knows what became of a commit: {error}") from error
+        raise CommitOutcomeUnknown(f"the outcome of a commit is unknown: {error}") from error
     return True
 
 

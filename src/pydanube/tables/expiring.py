@@ -94,7 +94,7 @@ def _expire_iceberg(
             opened.maintenance.expire_snapshots().by_ids(old).commit()
         except CommitFailedException as error:
             raise Conflict(
-                f"table {table.name}: a commit came between; nothing was changed, run it again"
+                f"table {table.name}: another commit came first; nothing was changed, run it again"
             ) from error
     return _upkeep(table, "expired", files, len(old), dry_run=dry_run)
 

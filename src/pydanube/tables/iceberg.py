@@ -496,7 +496,7 @@ def happens(changing: Transaction) -> bool:
         raise
     except Exception as error:
         # Catalogues fail in their own ways, and none of them says that nothing happened.
-        raise CommitOutcomeUnknown(f"nobody knows what became of a commit: {error}") from error
+        raise CommitOutcomeUnknown(f"the outcome of a commit is unknown: {error}") from error
     return True
 
 

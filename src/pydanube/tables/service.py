@@ -166,7 +166,9 @@ class RunningTable:
         try:
             self._hold.begin(starts)
         except DanubeError as error:
-            _log.warning("topic %s: nothing keeps what the table lacks: %s", self.topic, error)
+            _log.warning(
+                "topic %s: no cursor holds the messages that the table lacks: %s", self.topic, error
+            )
         self._held = True
 
     def _positions(self) -> Positions:

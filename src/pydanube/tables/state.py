@@ -49,8 +49,8 @@ def decode_positions(text: str) -> dict[str, Position]:
         return msgspec.json.decode(text, type=dict[str, Position])
     except msgspec.MsgspecError as error:
         raise Corruption(
-            f"the table's offsets are not readable ({error}): {text[:200]!r}. Restore the table "
-            "to an earlier snapshot, or make a new one from the topic"
+            f"cannot read the table's offsets ({error}): {text[:200]!r}. Restore the "
+            "table to an earlier snapshot, or make a new one from the topic"
         ) from error
 
 

@@ -37,7 +37,7 @@ def check_access(topic: Topic, access_mode: AccessMode, others: list[Producer]) 
     holder = next((each for each in others if each.access_mode == "Exclusive"), None)
     if holder is not None:
         raise ProducerExcluded(
-            f"producer {holder.name} has topic {topic.name} for itself until it is gone"
+            f"producer {holder.name} has exclusive access to topic {topic.name}; close it first"
         )
     if access_mode == "Exclusive" and others:
         raise ProducerExcluded(

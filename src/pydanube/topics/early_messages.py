@@ -101,6 +101,7 @@ class EarlyMessages:
 
     def _refusal(self, early: NumberedMessage) -> Overloaded:
         return Overloaded(
-            f"message {early.number.sequence} of producer {early.message.producer_name} follows "
-            f"{early.number.previous}, which topic {self._topic} has not got yet; send it again"
+            f"message {early.number.sequence} of producer {early.message.producer_name} "
+            f"follows {early.number.previous}, which has not reached topic "
+            f"{self._topic} yet; send it again"
         )

@@ -336,7 +336,7 @@ class Inspection:
             if warned_ms is None or now_ms - warned_ms >= _WARN_EVERY_MS:
                 self._warned_ms[violation.reason] = now_ms
                 _log.warning(
-                    "a message is not what its topic's schema says; it was accepted",
+                    "a message does not match its topic's schema; it was accepted",
                     topic=self._topic,
                     reason=violation.reason,
                     cause=violation.text[:500],

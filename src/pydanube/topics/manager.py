@@ -292,7 +292,7 @@ class TopicManager:
                 if binding is None:
                     raise
                 # The subject, most likely, has just been changed.
-        raise Unavailable(f"topic {name} was overtaken by other changes too often; try again")
+        raise Unavailable(f"topic {name} changed too often meanwhile; try again")
 
     async def create_partitioned(self, base: str, partitions: int, request: TopicRequest) -> None:
         """Create all partitions of a topic."""

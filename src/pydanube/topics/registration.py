@@ -144,7 +144,9 @@ class Registration:
         now_ms = self._clock.monotonic_ms()
         holder = topic.exclusive_producer
         if holder is not None and holder is not producer and holder.is_live(now_ms):
-            raise InvalidRequest(f"producer {holder.name} has topic {topic.name} for itself")
+            raise InvalidRequest(
+                f"producer {holder.name} has exclusive access to topic {topic.name}"
+            )
         producer.seen_ms = now_ms
         return topic
 

@@ -229,9 +229,9 @@ class Sequencer:
             self._look_again_ms = self._clock.monotonic_ms() + _LOOK_AGAIN_MS
         if len(self._log.producers) >= PRODUCERS_MAX:
             raise TooManySequences(
-                f"topic {self._topic} remembers the sequences of {PRODUCERS_MAX} producers and can "
-                "take no other one; set the policy forget_sequences_after_ms if some of them are "
-                "gone for good, or send without sequences"
+                f"topic {self._topic} remembers the sequences of {PRODUCERS_MAX} producers, "
+                "its maximum; set the policy forget_sequences_after_ms if some are gone "
+                "for good, or send without sequences"
             )
 
     def forget_idle(self) -> None:

@@ -246,7 +246,7 @@ class Topic:
         guard = self._context.guard
         found = guard() if guard is not None else None
         if found == "wait":
-            return Unavailable(f"this broker may have lost topic {self.name}; look it up again")
+            return Unavailable(f"another broker may own topic {self.name} by now; look it up again")
         return found
 
     def answer_held(self) -> None:
@@ -523,12 +523,12 @@ class Topic:
                     reached = await first_unexpired(self.log, subscription.cursor, limit_ms)
                 subscription.expire_below(reached)
         except DanubeError as error:
-            _log.warning("messages not expired; tried again soon", topic=self.name, cause=error)
+            _log.warning("could not expire messages; trying again", topic=self.name, cause=error)
 
     def _tell_lapsed_holds(self) -> None:
         for name, lease in self.leases.newly_lapsed():
             _log.warning(
-                "a cursor that nobody has advanced holds history no longer; retention goes past it",
+                "the lease of a cursor has ended; it no longer holds history back from retention",
                 topic=self.name,
                 subscription=name,
                 holder=lease.holder,

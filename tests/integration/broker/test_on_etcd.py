@@ -167,7 +167,7 @@ async def test_a_broker_of_another_cluster_is_refused(brokers: Brokers, tmp_path
     await brokers.stop("one")
     other = Brokers(tmp_path, shared_etcd().url)
     await other.start("two")
-    with pytest.raises(Corruption, match="holds another cluster"):
+    with pytest.raises(Corruption, match="but this broker belongs to"):
         await other.start("one")
     await other.stop_all()
 

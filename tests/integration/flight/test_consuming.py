@@ -317,7 +317,7 @@ class TestEnds:
         first = await subscribe(peers(), credit=3)
         assert await call(first.payloads, 3) == numbers(3)
         second = await subscribe(peers(), credit=100)
-        assert "give each consumer a name of its own" in (await call(first.end) or "")
+        assert "give each consumer a unique name" in (await call(first.end) or "")
         assert await call(second.payloads, 10) == numbers(10)
         await call(second.leave)
 

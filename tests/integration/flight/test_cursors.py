@@ -134,7 +134,7 @@ class TestLeases:
         assert (await act(peer, "cursor.get"))["holds"] is True
         broker.clock.advance(120)
         assert (await act(peer, "cursor.get"))["holds"] is False
-        await broker.until(lambda: "holds history no longer" in caplog.text)
+        await broker.until(lambda: "no longer holds history" in caplog.text)
         metrics = await broker.server._metrics.render(_at_once)
         assert b"danube_subscription_hold_lapsed{" in metrics
         (line,) = [each for each in metrics.splitlines() if b"hold_lapsed{" in each]

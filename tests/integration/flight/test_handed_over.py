@@ -232,7 +232,7 @@ async def test_a_place_needs_memory_and_a_batch_only_one_of_both(peer):
         assert put.result() is None
         return put.refusal()
 
-    assert "no memory it may lie in" in await call(without_memory)
+    assert "no shared memory that could hold" in await call(without_memory)
     assert "not both" in await call(with_a_batch)
 
 

@@ -218,7 +218,7 @@ class TestRefusals:
         assert (await call(put.result))["offset"] == 0
         broker.clock.advance(3_600)
         other = await call(second.put, TOPIC, producer="two")
-        assert "producer one has topic" in await call(other.refusal)
+        assert "producer one has exclusive access" in await call(other.refusal)
         await call(put.close)
         broker.clock.advance(3_600)
         results = await call(second.publish, TOPIC, payload_batch([b"2"]), producer="two")

@@ -237,9 +237,9 @@ def test_with_remote_segments_the_journal_lies_beside_the_metadata(
         ({"storage.mode": "object_store", "storage.durable.root": "x"}, "storage.durable.backend"),
         (
             {"storage.mode": "shared_fs", "storage.durable.root": "./danube-data/raft"},
-            "segments would lie in",
+            "segments would be in",
         ),
-        ({"meta_store.data_dir": "/d/segments", "storage.local_wal_root": "/d/wal"}, "would lie"),
+        ({"meta_store.data_dir": "/d/segments", "storage.local_wal_root": "/d/wal"}, "would be"),
         ({"storage.metadata_prefix": "danube/"}, "storage.metadata_prefix"),
     ],
 )

@@ -128,7 +128,7 @@ def test_no_more_wait_for_an_answer_than_there_is_room_for() -> None:
         batches_of(cluster)
         async with client.producer(TOPIC) as producer:
             answers = [producer.send_nowait(b"x") for _ in range(IN_FLIGHT_MAX)]
-            with pytest.raises(Overloaded, match="not acknowledged"):
+            with pytest.raises(Overloaded, match="unacknowledged"):
                 producer.send_nowait(b"y")
             last = await producer.send(b"z")  # Waits.
             assert last.offset == IN_FLIGHT_MAX

@@ -308,7 +308,7 @@ class TestDatabases:
         seen = table.last_batch("p/lake")
         other.write(rows(2), batch(1))
         monkeypatch.setattr(table, "_stands", lambda *_: seen)
-        with pytest.raises(Conflict, match="somebody else"):
+        with pytest.raises(Conflict, match="another process"):
             table.write(rows(2), batch(1))
         assert held(table) == [1, 2]
 

@@ -79,7 +79,7 @@ def test_every_option_can_be_given():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "which topic?"),
+        ({}, "no topic is given"),
         ({"topic": "/default/a", "topics": "/default/b"}, "topic and topics"),
         ({"topic": "orders"}, "option topic: topic name 'orders'"),
         ({**TOPIC, "maxRowPerTrigger": "1"}, "did you mean maxRowsPerTrigger?"),

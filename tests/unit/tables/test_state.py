@@ -66,7 +66,7 @@ def test_positions_never_go_back() -> None:
 def test_positions_are_read_as_they_were_written() -> None:
     known = {"u": Position("b", 0), "t": Position("a", 2**62)}
     assert decode_positions(encode_positions(known)) == known
-    with pytest.raises(Corruption, match="not readable"):
+    with pytest.raises(Corruption, match="cannot read"):
         decode_positions("{")
 
 

@@ -48,7 +48,7 @@ async def test_what_gathered_before_the_doubt_is_not_accepted_after_it() -> None
     async with served(instant_disk(), reliable=False, guard=place.guard) as topic:
         answer = topic.send(message())
         place.doubt = "wait"
-        with pytest.raises(Unavailable, match="may have lost"):
+        with pytest.raises(Unavailable, match="may own"):
             await answer.over
 
 

@@ -39,7 +39,9 @@ class Operations:
 
     def _connect(self, url: str) -> AdminConnection:
         if self._open_channel is None:
-            raise InvalidRequest("this program can talk to one broker alone")
+            raise InvalidRequest(
+                "this program is connected to one broker only; use `danube` to reach others"
+            )
         return AdminConnection(self._open_channel(url), url)
 
     async def __aenter__(self) -> Self:

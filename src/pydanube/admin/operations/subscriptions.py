@@ -77,8 +77,8 @@ class SubscriptionOperations:
         """Change what is given of what happens to messages that fail; the rest stays as it is."""
         if change == FailurePolicyChange():
             raise InvalidRequest(
-                "nothing is to be changed: give at least one setting, such as --poison-policy "
-                "dead_letter; get-failure-policy shows what holds"
+                "give at least one setting to change, such as --poison-policy dead_letter; "
+                "get-failure-policy shows the present ones"
             )
         names = _checked(topic, subscription)
         try:

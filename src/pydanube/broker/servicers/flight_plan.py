@@ -75,9 +75,9 @@ def check_range(topic: Topic, start: int, end: int) -> tuple[Offset, Offset]:
         raise InvalidRequest(f"a read from offset {start} to {end} goes backwards")
     if start < log.first_offset or end > log.durable_end:
         raise InvalidRequest(
-            f"topic {topic.name} has offsets {log.first_offset} to before {log.durable_end}; "
-            f"{start} to before {end} was asked for. Keep messages for longer, begin elsewhere, or "
-            "read from earliest to latest"
+            f"topic {topic.name} has offsets {log.first_offset} to before "
+            f"{log.durable_end}, not {start} to before {end}. Keep messages for longer, "
+            "begin elsewhere, or read from earliest to latest"
         )
     return Offset(start), Offset(end)
 

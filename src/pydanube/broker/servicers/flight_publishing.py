@@ -260,11 +260,15 @@ class PutStream:
         """Return the header and the body of a batch in shared memory."""
         if self._memory is None:
             raise InvalidRequest(
-                "app_metadata came without a batch, and the stream names no memory it may lie in"
+                "app_metadata came without a batch, and the stream has named no shared "
+                "memory that could hold one"
             )
         place = _numbers(data).place
         if place is None:
-            raise InvalidRequest("app_metadata came without a batch, and names no place of one")
+            raise InvalidRequest(
+                "app_metadata came without a batch, and does not say where in shared "
+                "memory the batch is"
+            )
         return take_over(self._memory, place, MESSAGE_BYTES_MAX)
 
     def _stamp(self, numbers: BatchNumbers, count: int) -> SequenceRange | None:

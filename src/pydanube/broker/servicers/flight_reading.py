@@ -198,8 +198,8 @@ class FlightReading:
         def missing(first: Offset, after: Offset) -> None:
             if ticket.missing == "refuse":
                 raise Corruption(
-                    f"offsets {first} to before {after} of topic {topic.name} hold nothing any "
-                    'more; read around them, or ask for "missing": "skip"'
+                    f"topic {topic.name} has no messages left at offsets {first} to before "
+                    f'{after}; read around them, or set "missing": "skip"'
                 )
 
         with refusals():

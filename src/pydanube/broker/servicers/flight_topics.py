@@ -108,8 +108,8 @@ class FlightTopics:
     def _checked(self, names: Mapping[str, None]) -> list[str]:
         if len(names) > CHOSEN_MAX:
             raise InvalidRequest(
-                f"{len(names)} topics and partitions are chosen; at most {CHOSEN_MAX} can be at "
-                "once"
+                f"the request selects {len(names)} topics and partitions; the maximum is "
+                f"{CHOSEN_MAX}"
             )
         return list(names)
 

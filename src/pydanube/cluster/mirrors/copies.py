@@ -231,7 +231,9 @@ class Copy:
 
     def _check(self, attempt: int) -> None:
         if attempt != self.attempt:
-            raise Unavailable(f"the copy of {self.topic} on broker {self.broker} begins anew")
+            raise Unavailable(
+                f"the copy of {self.topic} on broker {self.broker} starts from the beginning"
+            )
 
 
 def _as_sent(record: StoredRecord) -> Record:

@@ -84,4 +84,4 @@ class RecordedSets(ReplicaSets):
                 [Put(keys.replicas(topic), encode(replicas))],
             )
         except Conflict as error:
-            raise Fenced(f"topic {topic} is not this broker's any more: {error}") from error
+            raise Fenced(f"this broker no longer owns topic {topic}: {error}") from error

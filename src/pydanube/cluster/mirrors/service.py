@@ -121,7 +121,9 @@ class MirrorService:
             )
         if envelope.to != self._own:
             raise refusal(
-                Conflict(f"this is broker {self._own}, not {envelope.to}; see to the addresses")
+                Conflict(
+                    f"this is broker {self._own}, not {envelope.to}; check the brokers' addresses"
+                )
             )
 
     def _check_claim(self, topic: str, topic_id: TopicId, epoch: int) -> None:

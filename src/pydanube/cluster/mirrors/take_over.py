@@ -82,8 +82,8 @@ class FoundTail(RecoveredTail):
             stored = [_stored(payload) for payload in payloads]
             if not stored:
                 raise Unavailable(
-                    f"broker {self.broker} has no batch of topic {self._topic_id} from offset "
-                    f"{at} on, though its copy reaches to {self.end}; recover once more"
+                    f"broker {self.broker} lacks a batch of topic {self._topic_id} at offset "
+                    f"{at}, although its copy reaches to {self.end}; try the recovery again"
                 )
             yield stored
             at = Offset(stored[-1].base + stored[-1].batch.count)

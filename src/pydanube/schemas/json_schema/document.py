@@ -45,8 +45,8 @@ class Document:
         before, _, fragment = reference.partition("#")
         if before and before != self._own_id:
             raise InvalidSchema(
-                f"reference {reference!r} leads out of the definition, and nothing is ever "
-                "fetched; put what it names under $defs and refer to #/$defs/…"
+                f"reference {reference!r} points outside the definition, and the broker "
+                "never fetches one; put its target under $defs and refer to #/$defs/…"
             )
         if not fragment:
             return self.root

@@ -50,7 +50,7 @@ def check_frame(types: Sequence[tuple[str, str]], options: WriteOptions) -> Fram
             raise InvalidRequest(f"column {name} is {named[name]}; it must be {' or '.join(kinds)}")
     if options.topic is None and "topic" not in named:
         raise InvalidRequest(
-            "where to? Give option topic, such as /default/orders, or the frame a column topic"
+            "no topic is given: set option topic, such as /default/orders, or add a column topic"
         )
     envelope = MESSAGE_COLUMNS.keys() | PLACE_COLUMNS.keys() | own
     others = [name for name in named if name not in envelope]

@@ -136,7 +136,7 @@ class JournalReader:
         try:
             data = await self._files.read(path, start - file.start, length)
         except OSError as error:
-            raise Unavailable(f"cannot read {path}: {error}; see to the disk") from error
+            raise Unavailable(f"cannot read {path}: {error}; check the disk") from error
         stored = []
         for place in span:
             record = _checked(data, start, place, topic_id)

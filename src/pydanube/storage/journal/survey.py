@@ -188,5 +188,7 @@ class _FileReading:
     async def _read(self, at: int, length: int) -> bytes:
         data = await self._files.read(self._path, at, min(length, self._size - at))
         if not data:
-            raise InvalidRequest(f"{self._path} became shorter while it was read; is it in use?")
+            raise InvalidRequest(
+                f"{self._path} shrank while it was read; stop the process that uses it"
+            )
         return data

@@ -136,7 +136,7 @@ class ExportJob:
             except Unavailable as error:
                 doubtful = True
                 # It may have happened all the same; then the next attempt finds it.
-                _log.warning("the catalogue takes nothing; trying again", cause=str(error))
+                _log.warning("cannot write to the catalogue; trying again", cause=str(error))
                 await self._clock.sleep(self._backoff.next_seconds())
                 continue
             self._uploader.in_flight.discard(entry.key)

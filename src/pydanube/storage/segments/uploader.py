@@ -134,7 +134,7 @@ class Uploader:
     def _failed(self, error: StoreFailed) -> None:
         self._metrics.upload_failed(self._store.provider, error.problem.name.lower())
         if self.failure is None or self.failure.problem is not error.problem:
-            _log.warning("the segment store takes nothing; trying again", cause=str(error))
+            _log.warning("cannot write to the segment store; trying again", cause=str(error))
         self.failure = error
 
     def _not_whole(self, key: str, size: int | None, expected: int) -> StoreFailed:

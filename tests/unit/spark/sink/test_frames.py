@@ -43,7 +43,7 @@ def test_a_frame_that_was_read_can_be_written():
         ([("payload", "int")], {}, "column payload is int"),
         ([("payload", "string"), ("colour", "string")], {}, "column colour is none"),
         ([("payload", "string"), ("payload", "string")], {}, "twice"),
-        ([("payload", "string")], {"topic": None}, "where to?"),
+        ([("payload", "string")], {"topic": None}, "no topic is given"),
         ([("payload", "string")], {"encode": "json"}, "there are none"),
         ([("payload", "string"), ("a", "int")], {"encode": "json"}, "has one already"),
         ([("payload", "binary")], {"producer_column": "p", "sequence_column": "s"}, "no column p"),
