@@ -41,6 +41,7 @@ class CreditWindow:
         """Take note that the application has taken rows."""
         if self._since is None:
             self._since = now_seconds
+            return
         self._taken += rows
         if self._taken < self._paced:
             return
