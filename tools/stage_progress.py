@@ -23,7 +23,7 @@ class StageProgress:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Know how many tests there are, where no workers share them."""
-        self._expect(session.testscollected)
+        self._expect(len(session.items))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from tests.chaos.ground import Ground
-from tests.chaos.history import BROKER, Deed, Scribe, now
+from tests.chaos.history import BROKER, Deed, Outcome, Scribe, now
 from tests.chaos.operator import NotDone, Operator
 from tests.chaos.schedule import BROKERS, Step, TopicPlan
 from tests.support.broker_process import operator_page
@@ -49,6 +49,7 @@ class Nemesis:
 
     async def carry_out(self, step: Step) -> None:
         at = now()
+        outcome: Outcome = "ok"
         brokers = [number for number in step.brokers if number not in self._given_up]
         self._harmed |= set(brokers)
         try:
@@ -56,7 +57,8 @@ class Nemesis:
                 case "kill" | "restart":
                     await self._end(brokers, step)
                 case "disk loss":
-                    await self._lose_disk(brokers[0], step.seconds) if brokers else None
+                    if not brokers or not await self._lose_disk(brokers[0], step.seconds):
+                        outcome = "failed"
                 case _:
                     begin, end = self._means(step)
                     for number in brokers:
@@ -67,7 +69,7 @@ class Nemesis:
         finally:
             self._harmed -= set(brokers)
             names = ",".join(map(str, brokers))
-            self._scribe.write(Deed(at, now(), "ok", step.kind, f"{BROKER}{names}"))
+            self._scribe.write(Deed(at, now(), outcome, step.kind, f"{BROKER}{names}"))
 
     def heal(self) -> None:
         """Undo everything that lasts."""
@@ -109,10 +111,14 @@ class Nemesis:
             self._write("helped", number, f"did not stop when asked to: {error!r}")
             await asyncio.to_thread(broker.kill)
 
-    async def _lose_disk(self, number: int, seconds: float) -> None:
-        """Wait until all copies are there, and take those of one broker."""
+    async def _lose_disk(self, number: int, seconds: float) -> bool:
+        """Wait until all copies are there, and take those of one broker; tell whether it was done.
+
+        While some are missing, what is lost could be the last ones.
+        """
+        await self._activate_drained()  # Else there may be no third broker to copy to.
         if not await self._until(self._everything_is_copied, READY_SECONDS_MAX):
-            return
+            return False
         node = self._ground.node_id(number)
         await self._end([number], Step(0, "kill", seconds=0))
         self._down.add(number)
@@ -132,6 +138,7 @@ class Nemesis:
                 raise NotDone(f"a broker that joined is not ready after {READY_SECONDS_MAX:g} s")
         except NotDone as error:
             self._write("broken", number, f"after the loss of its disk: {error}")
+        return True
 
     async def _has_a_number(self, number: int) -> bool:
         return self._ground.node_id(number) is not None
@@ -170,9 +177,12 @@ class Nemesis:
         while True:
             await asyncio.sleep(ACTIVATE_SECONDS)
             if not self._down and not self._harmed:
-                for url in await self._operator.activate_drained():
-                    at = now()
-                    self._scribe.write(Deed(at, at, "ok", "activated", url))
+                await self._activate_drained()
+
+    async def _activate_drained(self) -> None:
+        for url in await self._operator.activate_drained():
+            at = now()
+            self._scribe.write(Deed(at, at, "ok", "activated", url))
 
     def _start_if_down(self, number: int, starts: deque[float]) -> None:
         broker = self._ground.brokers[number]

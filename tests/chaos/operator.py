@@ -110,7 +110,7 @@ class Operator:
 
         async def activate(admin: AdminConnection) -> None:
             for broker in await admin.brokers():
-                if broker.broker_status == DRAINED:
+                if broker.broker_status.startswith(DRAINED):  # Why follows, where there is one.
                     await admin.activate_broker(broker.broker_id, "the disk works again")
                     activated.append(broker.broker_addr)
 

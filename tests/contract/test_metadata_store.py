@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from pydanube.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from pydanube.errors import Conflict, InvalidRequest, NotFound, NotSupported, Unavailable
 from pydanube.metadata.store import Change, Delete, Entry, Expect, MetadataStore, Put
 from pydanube.metadata.watches import WatchLimits
 from pydanube.runtime.simulation.clock import SimulatedClock
@@ -243,6 +243,26 @@ async def test_numbers_count_up_by_counter_and_never_repeat(backend: Backend):
     assert sorted(numbers) == list(range(1, 51))
     assert await store.next_id("/counters/b") == 1
     assert (store.revision, store.get("/counters/a")) == (before, None)
+
+
+@in_virtual_time
+async def test_a_leap_goes_on_behind_what_was_given_before(backend: Backend):
+    store = await backend.open()
+    await store.next_id("/counters/a")
+    await store.leap(0, {"/counters/a": 40, "/counters/b": 7})
+    assert await store.next_id("/counters/a") >= 41
+    assert await store.next_id("/counters/b") >= 8
+    await store.leap(0, {"/counters/a": 3})
+    assert await store.next_id("/counters/a") >= 42, "what is beyond stays"
+    watch = store.watch("/", store.revision)
+    present = await store.put("/before", b"1")
+    if backend.counts_by_one:
+        await store.leap(present + 1_000, {})
+        assert await store.put("/after", b"2") == present + 1_001
+        assert [(await anext(watch)).key for _ in range(2)] == ["/before", "/after"]
+    else:
+        with pytest.raises(NotSupported, match="bump-revision"):
+            await store.leap(present + 1_000_000, {})
 
 
 @in_virtual_time

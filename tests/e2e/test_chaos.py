@@ -19,7 +19,10 @@ WITHOUT_SYNC = f"{sys.executable} -m tests.support.volatile_broker --without-syn
 
 
 def chaos(directory: Path, *arguments: str) -> tuple[int, str]:
-    """Run it in a process of its own; return how it ended, and what it printed."""
+    """Run it in a process of its own; return how it ended, and what it printed.
+
+    It says what a machine without root, or without a C compiler, leaves out.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos", "--directory", str(directory), *arguments],
         cwd=ROOT,
@@ -32,11 +35,10 @@ def chaos(directory: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_short_run_keeps_every_law(tmp_path: Path) -> None:
-    faults = "kill,pause,partition,restart,slow sync"
     code, printed = chaos(
         tmp_path / "run",
-        *("--minutes", "0.8", "--seed", "ci", "--storage", "object_store"),
-        *("--faults", faults, "--deeds", "move", "--topics", "2"),
+        *("--minutes", "1.2", "--seed", "ci", "--storage", "object_store", "--topics", "2"),
+        *("--faults", "kill,pause,partition,restart,EIO,ENOSPC,slow sync,stuck sync"),
     )
     assert code == 0, printed
     assert "| lost | 0 |" in printed

@@ -12,7 +12,7 @@ from msgspec import structs
 
 import pydanube
 from pydanube.storage.config import Durable
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess, free_ports
 from tests.support.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 from tests.support.object_store_servers import azurite, fake_gcs, seaweedfs
 
@@ -46,7 +46,7 @@ def broker(durable: Durable, proxy: FaultyProxy, tmp_path: Path) -> Iterator[Bro
     given = structs.asdict(structs.replace(durable, endpoint=proxy.url))
     config = {
         "cluster_name": "TEST",
-        "broker": {},
+        "broker": {"ports": {"raft": free_ports(1)[0]}},
         "meta_store": {"data_dir": str(tmp_path / "raft")},
         "bootstrap_namespaces": ["default"],
         "auth": {"mode": "none"},

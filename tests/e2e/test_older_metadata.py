@@ -4,23 +4,28 @@ Each test lives through a loss of the metadata as an operator meets it, and type
 message and the pages say.
 """
 
+import asyncio
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from pydanube.wire.calls import CallRefused, StatusCode
 from tests.support.broker_process import BrokerProcess
+from tests.support.cluster_processes import FAST, ClusterProcesses
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+T = TypeVar("T")
 
 DANUBE = str(Path(sys.executable).parent / "danube")
 OLD, NEW, GONE = "/default/old", "/default/new", "/default/gone"
@@ -63,9 +68,21 @@ def refuses(broker: BrokerProcess, *words: str) -> None:
         assert word in said, broker.log_tail()
 
 
+async def until_open(work: Callable[[], Awaitable[T]]) -> T:
+    """Begin something with a topic that a broker of a cluster may still be opening."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await work()
+            except CallRefused as refused:
+                if refused.code is not StatusCode.UNAVAILABLE:
+                    raise
+                await asyncio.sleep(0.05)  # Another process tells nobody when it is open.
+
+
 async def publish(broker: BrokerProcess, topic: str, first: int, count: int) -> None:
     async with RawClient(broker.url, broker.admin_url) as client:
-        producer = await client.create_producer(topic)
+        producer = await until_open(lambda: client.create_producer(topic))
         payloads = [b"%s %d" % (topic.encode(), n) for n in range(first, first + count)]
         await client.send_many(topic, producer, payloads)
 
@@ -73,8 +90,8 @@ async def publish(broker: BrokerProcess, topic: str, first: int, count: int) -> 
 async def stored(broker: BrokerProcess, topic: str) -> list[bytes]:
     """Return everything a topic holds, as somebody new reads it."""
     async with RawClient(broker.url, broker.admin_url) as client:
-        await client.set_window(topic, 10_000, "audit")
-        stream = await client.consume(topic, "audit", start_position="earliest")
+        await until_open(lambda: client.set_window(topic, 10_000, "audit"))
+        stream = await until_open(lambda: client.consume(topic, "audit", start_position="earliest"))
         return [bytes(each.payload) for each in await stream.rest(1.0)]
 
 
@@ -84,14 +101,16 @@ def messages(topic: str, count: int) -> list[bytes]:
 
 async def settle_some(broker: BrokerProcess, topic: str, count: int) -> None:
     async with RawClient(broker.url, broker.admin_url) as client:
-        stream = await client.consume(topic, "readers", start_position="earliest")
+        stream = await until_open(
+            lambda: client.consume(topic, "readers", start_position="earliest")
+        )
         await client.ack_all(await stream.take(count), "readers")
 
 
 async def left_for_readers(broker: BrokerProcess, topic: str) -> list[bytes]:
     async with RawClient(broker.url, broker.admin_url) as client:
-        await client.set_window(topic, 10_000, "readers")
-        stream = await client.consume(topic, "readers")
+        await until_open(lambda: client.set_window(topic, 10_000, "readers"))
+        stream = await until_open(lambda: client.consume(topic, "readers"))
         return [bytes(each.payload) for each in await stream.rest(1.0)]
 
 
@@ -267,6 +286,41 @@ async def test_a_backup_is_restored_where_nothing_else_is_left(tmp_path: Path) -
         assert "--replace" in said
         kept = answer("backup", "restore", str(file), *data_dir, "--replace")["kept"]
         assert (Path(kept) / "metadata.snapshot").exists()
+
+
+@pytest.mark.parametrize("by", ["copy", "backup"])
+async def test_a_node_of_a_raft_cluster_takes_its_topics_back(tmp_path: Path, by: str) -> None:
+    cluster = ClusterProcesses(tmp_path, 1, times=FAST, replicas=1)
+    (broker,) = cluster.brokers
+    raft = broker.data_dir / "raft"
+    config = ("--config-file", str(tmp_path / "broker-0.yml"))
+    with cluster:
+        await publish(broker, OLD, 0, 20)
+        if by == "backup":
+            file = str(tmp_path / "metadata.backup")
+            danube("backup", "create", file, "--endpoint", broker.admin_url)
+        else:
+            broker.kill()
+            shutil.copytree(raft, tmp_path / "copy")
+            broker.start()
+        await publish(broker, OLD, 20, 20)
+        await publish(broker, NEW, 0, 50)
+        await settle_some(broker, NEW, 10)
+        broker.kill()
+        if by == "backup":
+            danube("backup", "restore", file, *config, "--replace")
+        else:
+            shutil.rmtree(raft)
+            shutil.copytree(tmp_path / "copy", raft)
+        refuses(broker, f"topic {NEW} (id ", "danube recover")
+        applied = answer("recover", *config, "--apply")
+        assert [each["topic"] for each in applied["topics"]] == [NEW]
+        for _ in range(2):
+            broker.start()
+            assert await stored(broker, OLD) == messages(OLD, 40)
+            assert await stored(broker, NEW) == messages(NEW, 50)
+            assert await left_for_readers(broker, NEW) == messages(NEW, 50)[10:]
+            broker.kill()
 
 
 def test_a_damaged_backup_is_refused_and_changes_nothing(tmp_path: Path) -> None:

@@ -274,7 +274,9 @@ async def test_a_flipped_bit_in_the_middle_is_refused_named_and_given_up_on_orde
     assert await publish(broker, 1) == [30], "no offset is given twice"
 
 
-@pytest.mark.parametrize("tail", [b"\x00" * 64, b"DJ", os.urandom(3_000)])
+@pytest.mark.parametrize(
+    "tail", [b"\x00" * 64, b"DJ", os.urandom(3_000)], ids=["zeros", "half a frame", "garbage"]
+)
 async def test_a_torn_tail_is_cut_off_and_nothing_acknowledged_is_lost(
     broker: BrokerProcess, tail: bytes
 ) -> None:

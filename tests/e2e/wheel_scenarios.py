@@ -180,6 +180,25 @@ async def large(client: DanubeClient, size: int, count: int, reliable: bool) -> 
     say(intact=intact)
 
 
+async def too_long(client: DanubeClient, kind: str, size: int, seconds: float) -> None:
+    """A message that this client cannot receive lies between those it can."""
+    topic = f"/default/too-long-{kind}"
+    producer = await new_producer(client, topic, reliable=True)
+    consumer, queue = await new_consumer(client, topic, "sub", kind, "c")
+    await producer.send(b"before", {})
+    await producer.send(b"x" * size, {})
+    await producer.send(b"behind", {})
+    received: list[dict[str, Any]] = []
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await queue.get()
+                await consumer.ack(message)
+                received.append(facts(message))
+    except TimeoutError:
+        say(received=received)
+
+
 async def nack(client: DanubeClient) -> None:
     """A refused message comes back."""
     topic = "/default/nacked"
@@ -392,6 +411,7 @@ SCENARIOS: dict[str, Callable[..., Awaitable[None]]] = {
         share,
         partitions,
         large,
+        too_long,
         nack,
         late_hands,
         keys,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess, free_ports
 
 PROGRAMS = Path(sys.executable).parent
 RUN_SECONDS_MAX = 60
@@ -225,8 +225,9 @@ storage: {{mode: local, local_wal_root: {wal}}}
 policies: {{}}
 """
     )
-    file = ("--config-file", str(config))
-    second = (*file, "--data-dir", str(tmp_path / "raft-2"))
+    ports = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    file = ("--config-file", str(config), "--raft-addr", ports[0])
+    second = (*file[:3], ports[1], "--data-dir", str(tmp_path / "raft-2"))
     free = ("--broker-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
     with BrokerProcess(tmp_path / "data", *file):
         done = run("danube-broker", *second, *free)

@@ -158,6 +158,9 @@ def test_every_public_method_has_its_twin_with_the_same_parameters(name: str) ->
         if member.startswith("_") or (name, member) in (
             ("Consumer", "open"),
             ("Consumer", "receive_nowait"),
+            ("Consumer", "displace"),
+            ("Consumer", "is_namesake_of"),
+            ("Client", "brokers"),
         ):
             continue
         if inspect.isfunction(value):

@@ -15,6 +15,7 @@ from pydanube.model.ids import BrokerId
 from pydanube.topics.manager import TopicManager
 from tests.support.broker_process import free_ports
 from tests.support.raw_client import RawClient
+from tests.support.running_broker import PATIENT
 
 WAIT_SECONDS_MAX = 30.0
 
@@ -75,7 +76,7 @@ class ClusterBroker:
         return self._serving.metadata
 
     async def start(self) -> None:
-        config = standalone_config(str(self.directory), overrides=self.settings)
+        config = standalone_config(str(self.directory), overrides={**PATIENT, **self.settings})
         self._server = await BrokerServer.start(config)
 
     async def stop(self) -> None:

@@ -253,7 +253,7 @@ class BrokerMachine:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await server.stop()
         except Unavailable as error:
-            if server.gave_up is None:
+            if server.gave_up is None or not server.gave_up.hangs:
                 self.complaints.append(f"stopping failed: {error!r}")
             self._graves.append(asyncio.create_task(_end(server, None), name="broker's end"))
         except TimeoutError:

@@ -104,7 +104,7 @@ class Recording:
         if stream.head.direct is not None:
             stream.head.direct(message, stream.head.call, stream)
 
-    def caller_gone(self, stream):
+    def caller_gone(self, stream, *, reset=False):
         self.gone.append(stream.id)
 
     def stream_drained(self, stream):

@@ -220,7 +220,7 @@ class Case:
 
 FOUND = (
     Case(acks_count_by_name_and_offset_alone, "settled by others", 1, ("kill",), churns=True),
-    Case(cursors_are_handed_over_ahead_of_acks, "unseen", 1, ("move",)),
+    Case(cursors_are_handed_over_ahead_of_acks, "unseen", 17, ("move",)),
     Case(cursors_are_not_handed_over, "acked and redelivered", 1, ("move",)),
     Case(topics_are_handed_over_unsealed, "lost write", 1, ("move",)),
     Case(the_last_owner_is_not_asked, "lost write", 1, ("kill",)),
@@ -247,7 +247,7 @@ FOUND = (
     Case(leases_are_trusted_too_long, "inconsistent offset", 16, ("pause",), gap_seconds=1.0),
     Case(batches_wait_for_no_mirror, "lost write", 6, ("kill", "delay"), gap_seconds=0.6),
     Case(
-        what_is_in_doubt_is_handed_over, "lost write", 6, ("unsure",), replicas=1, gap_seconds=0.5
+        what_is_in_doubt_is_handed_over, "lost write", 21, ("unsure",), replicas=1, gap_seconds=0.5
     ),
     Case(a_stuck_journal_keeps_the_lease, "not served", 1, ("sick_disk",)),
 )

@@ -18,6 +18,8 @@ from pydanube.wire.danube.services import Method
 from tests.support.advancing_clock import AdvancingClock
 from tests.support.raw_client import RawClient
 
+PATIENT = {"storage.sync_seconds_max": 60}
+"""A disk that many tests share may take its time; only tests of hanging disks ask for less."""
 _ANY_PORTS = {f"broker.ports.{name}": 0 for name in ("client", "admin", "prometheus")}
 
 
@@ -32,7 +34,7 @@ class RunningBroker:
         engine: str = "http2",
     ) -> None:
         self.directory = directory
-        self._settings = {**_ANY_PORTS, **(settings or {})}
+        self._settings = {**_ANY_PORTS, **PATIENT, **(settings or {})}
         self._engine = engine
         self.clock = AdvancingClock()
         self._clients: list[RawClient] = []

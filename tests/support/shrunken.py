@@ -30,7 +30,7 @@ def shrunken(limits: Limits) -> Iterator[None]:
         (gathering, gathered, limits.gathered_messages_max),
         (key_shared, "READ_AHEAD_MAX", limits.read_ahead_max),
         (key_shared, "_READ_COUNT_MIN", limits.read_count_min),
-        (catalog, "_ID_BLOCK", limits.id_block),
+        (catalog, "ID_BLOCK", limits.id_block),
         (survey, "CHUNK_BYTES", limits.chunk_bytes),
     ]
     before = [getattr(place, name) for place, name, _ in places]

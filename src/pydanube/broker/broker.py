@@ -1,6 +1,7 @@
 """A broker without its sockets: recovered from a data directory, it answers the handler tables."""
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
     from pydanube.broker.clustering import Clustering
     from pydanube.broker.flight_peers import FlightPeers
     from pydanube.broker.forwarding import Forwarding
+    from pydanube.broker.joining import Joining
     from pydanube.broker.relaying import Relaying
+    from pydanube.metadata.raft_store import RaftStore
 
 SWEEP_SECONDS = 30.0
 PARSING_THREADS = 2
@@ -149,7 +152,9 @@ class Broker:
         self._forwarding: Forwarding | None = None
         self._relaying: Relaying | None = None
         self._flight_peers: FlightPeers | None = None
+        self._joining: Joining | None = None
         self._draining = False
+        self._closing = False
         self._disk_watch: DiskWatch | None = None
         self._has_given_up = asyncio.Event()
         self.gave_up: GaveUp | None = None
@@ -173,6 +178,7 @@ class Broker:
                 self._peers,
                 self._peer_table,
                 urls.client.broker_url,
+                partial(self._raft_opened, urls.admin),
             )
             segments = MetadataSegmentCatalog(metadata.store, config.storage.metadata_prefix)
             objects = open_store(config.storage, machine.files)
@@ -198,6 +204,17 @@ class Broker:
             await self._give_up(metadata)
             raise
         await self._serve(metadata, segments, storage, objects, urls)
+
+    def _raft_opened(self, admin_url: str, raft: "RaftStore") -> None:
+        """Answer whoever is to add this broker to a cluster: it serves nothing before that."""
+        from pydanube.broker.joining import Joining
+
+        self._joining = joining = Joining(raft, admin_url)
+        self.admin_gate.serve_early(joining.table)
+        self.client_gate.waits_for = self.admin_gate.waits_for = joining.waits_for
+        waits_for = joining.waits_for()
+        if waits_for is not None:
+            _log.warning(waits_for)
 
     async def _give_up(self, metadata: OpenMetadata | None) -> None:
         if metadata is not None:
@@ -288,16 +305,26 @@ class Broker:
         client_table, admin_table = self._client_table(urls), self._admin_table(urls)
         if serving.clustering is not None:
             from pydanube.broker.forwarding import Forwarding
+            from pydanube.cluster.readiness import Readiness
 
             assert self._peers is not None
+            assert serving.opened.sharing is not None
+            directory, clock = serving.clustering.directory, self._machine.clock
             self._forwarding = Forwarding(
                 serving.topics,
-                serving.clustering.directory,
+                directory,
                 serving.broker_id,
                 self._peers.connect,
+                Readiness(
+                    serving.opened.sharing.barrier,
+                    directory,
+                    serving.topics,
+                    serving.broker_id,
+                    clock,
+                ),
             )
-            self._forwarding.wrap(client_table)
-            self._forwarding.wrap(admin_table)
+            self._forwarding.wrap_client(client_table)
+            self._forwarding.wrap_admin(admin_table)
         self.client_gate.open(client_table)
         self.admin_gate.open(admin_table)
 
@@ -437,11 +464,11 @@ class Broker:
 
     def _watched_disks(self, serving: _Serving) -> DiskWatch:
         storage, metadata = serving.storage, serving.opened.on_disk
-        # A broker alone waits for room as long as it takes: nobody else could serve its topics.
-        is_alone = serving.clustering is None
 
         def writing_since(disk: Storage | DiskStore) -> int | None:
-            return None if is_alone and disk.waiting_for is not None else disk.writing_since_ms
+            # A broker alone waits for room as long as it takes: nobody else could serve its topics.
+            is_patient = disk.waiting_for is not None and serving.opened.is_alone
+            return None if is_patient else disk.writing_since_ms
 
         disks = [
             Disk(
@@ -464,23 +491,28 @@ class Broker:
 
     async def _watch_disks(self, watch: DiskWatch, clustering: "Clustering | None") -> None:
         """Give everything up once this broker cannot write, where that helps anybody."""
-
-        def matters(trouble: Trouble) -> bool:
-            if self._draining:
-                # A stop in order goes without a journal that failed, but waits for one that hangs.
-                return not trouble.is_final
-            return trouble.is_final or clustering is not None
-
-        trouble = await watch.until(matters)
+        assert self._serving is not None
+        opened = self._serving.opened
+        trouble = await watch.until(lambda trouble: self._matters(trouble, not opened.is_alone))
+        is_alone = opened.is_alone
         _log.error("this broker cannot write and gives its topics up", cause=trouble.why)
-        if clustering is not None:
+        if clustering is not None and not is_alone:
             await clustering.give_up(trouble.why)
         self.gave_up = GaveUp(
             why=trouble.why,
             hangs=not trouble.is_final,
-            begins_anew=clustering is not None and not self._draining,
+            begins_anew=not is_alone and not self._draining,
         )
         self._has_given_up.set()
+
+    def _matters(self, trouble: Trouble, is_clustered: bool) -> bool:
+        if not trouble.is_final:
+            # It may pass. Only a cluster has others meanwhile, and only a stop cannot wait.
+            return is_clustered or self._draining
+        if self._closing:
+            return False  # What has been closed takes nothing either.
+        # A stop of a broker alone goes without its journal.
+        return is_clustered or not self._draining
 
     async def wait_until_given_up(self) -> GaveUp:
         """Return when this broker serves nothing any more, for it cannot write."""
@@ -512,6 +544,11 @@ class Broker:
         if self._serving is None:
             return None
         return self._serving.storage.waiting_for or self._serving.metadata.waiting_for
+
+    @property
+    def to_be_added(self) -> str | None:
+        """What an operator must do before it can serve at all; None if nothing."""
+        return self._joining.waits_for() if self._joining is not None else None
 
     @property
     def is_ready(self) -> bool:
@@ -574,7 +611,7 @@ class Broker:
 
     async def close(self) -> None:
         """Release the data directory. Call `drain` first unless the broker never recovered."""
-        self._draining = True
+        self._draining = self._closing = True
         self.client_gate.close()  # Calls that a recovery in vain has held learn of it at once.
         self.admin_gate.close()
         await self._tasks.close()

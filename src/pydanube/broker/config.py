@@ -26,7 +26,7 @@ from pydanube.broker.errors import InvalidConfig
 from pydanube.cluster.mirrors.settings import MirrorSettings
 from pydanube.errors import InvalidRequest, NotSupported
 from pydanube.model.names import check_namespace_name
-from pydanube.model.policies import DispatchConfig, Policies
+from pydanube.model.policies import MESSAGE_BYTES_MAX, DispatchConfig, Policies
 from pydanube.storage.config import StorageConfig
 from pydanube.storage.segments.location import directory_root
 from pydanube.wire.http2.tls import TlsPaths
@@ -156,10 +156,11 @@ class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Where namespaces, topics, subscriptions and policies are kept."""
 
     backend: Annotated[
-        Literal["raft", "etcd"],
+        Literal["raft", "etcd", "local"],
         Meta(
-            description="`raft`: by the brokers themselves; `etcd`: in an etcd, for all brokers "
-            "of a cluster. PyDanube's own key."
+            description="`raft`: by the brokers themselves, be it one or several; `etcd`: in an "
+            "etcd, for all brokers of a cluster; `local`: in a log of one broker that no other "
+            "can join, as with `--mode standalone`. PyDanube's own key."
         ),
     ] = "raft"
     data_dir: Annotated[
@@ -173,7 +174,7 @@ class MetaStoreConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Meta(
             description="Raft addresses, host:port, of all first members of the cluster, this "
-            "broker included; without any, the broker stands alone."
+            "broker included; without any, the broker founds a cluster of one, which others join."
         ),
     ] = ()
     join: Annotated[
@@ -311,9 +312,23 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def is_clustered(self) -> bool:
-        """Whether there may be other brokers."""
+        """Whether there are other brokers, or may be some day."""
         meta_store = self.meta_store
-        return meta_store.backend == "etcd" or bool(meta_store.seed_nodes) or meta_store.join
+        return meta_store.backend != "local" or bool(meta_store.seed_nodes) or meta_store.join
+
+    def notices(self) -> list[str]:
+        """Return what to tell the operator when the broker starts: what may not be meant so."""
+        found = self.storage.notices()
+        size_max = self.policies.max_message_size
+        if size_max is None or size_max > MESSAGE_BYTES_MAX:
+            allowed = "has no limit" if size_max is None else f"is {size_max}"
+            found.append(
+                f"policies.max_message_size {allowed}, but stock clients receive messages of at "
+                "most 4 MiB, attributes included; what their consumers cannot take fails by the "
+                f"failure policy of the subscription. Set it to {MESSAGE_BYTES_MAX} or less, or "
+                "let all consumers receive more"
+            )
+        return found
 
     def _copies_have_shared_segments(self) -> None:
         wanted = max(self.mirrors.replicas or 1, self.policies.replicas or 1)
@@ -389,6 +404,7 @@ def standalone_config(
     built_in = {
         "cluster_name": "STANDALONE",
         "broker.host": "127.0.0.1",
+        "meta_store.backend": "local",
         "meta_store.data_dir": f"{data_dir}/raft",
         "bootstrap_namespaces": ["default"],
         "auth.mode": "none",
@@ -465,10 +481,10 @@ def _refuse_exposure(config: BrokerConfig) -> None:
     is_open = config.is_clustered and config.auth.tls.paths is None
     raft = config.broker.raft_address if is_open else None
     addresses = {
-        "raft": raft,
         "client": config.broker.client_address,
         "admin": config.broker.admin_address,
         "prometheus": config.broker.prometheus_address,
+        "raft": raft,
     }
     for name, address in addresses.items():
         if address is not None and not address.is_loopback:

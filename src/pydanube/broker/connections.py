@@ -1,4 +1,4 @@
-"""How many connections each port takes, so that files can always be opened. Pure."""
+"""How many connections each port takes, so that files can always be opened."""
 
 from typing import Annotated, Final
 

@@ -44,8 +44,13 @@ class Gate:
     def __init__(self, service_names: Collection[str], metrics: BrokerMetrics) -> None:
         self._metrics = metrics
         self._handlers = HandlerTable()
+        self._early = HandlerTable()
         self._opened = asyncio.Event()
+        self._news = asyncio.Event()
+        """That there is more to serve than before."""
         self._closed = False
+        self.waits_for: Callable[[], str | None] = _nothing
+        """Says what an operator must do before this can open: calls are not held for that."""
         self._held: list[Callable[[], None]] = []
         self.table = HandlerTable()
         for path, method in METHODS.items():
@@ -68,10 +73,17 @@ class Gate:
         for path in flight.EXCHANGES:
             self.table.add_exchange(path, self._exchange(path))
 
+    def serve_early(self, handlers: HandlerTable) -> None:
+        """Serve these unary methods before it is opened, to those who wait for them too."""
+        self._early = handlers
+        self._news.set()
+        self._news = asyncio.Event()
+
     def open(self, handlers: HandlerTable) -> None:
         """Let everything through to these handlers, what has been held first."""
         self._handlers = handlers
         self._opened.set()
+        self._news.set()
         held, self._held = self._held, []
         for go_on in held:
             go_on()
@@ -90,15 +102,26 @@ class Gate:
         if self._closed:
             raise CallRefused(StatusCode.UNAVAILABLE, _STOPPING)
 
+    async def _until_served(self, path: str) -> HandlerTable:
+        """Wait until a method is served, and return where."""
+        while not self._opened.is_set():
+            if path in self._early.unary:
+                return self._early
+            waits_for = self.waits_for()
+            if waits_for is not None:
+                raise CallRefused(StatusCode.UNAVAILABLE, waits_for)
+            await self._news.wait()
+        self._check_open()
+        return self._handlers
+
     def _unary(self, path: str) -> UnaryHandler:
         counts = self._metrics.rpc(path)
 
         async def serve(request: bytes, call: Call) -> bytes:
-            await self._opened.wait()
             try:
-                self._check_open()
+                handlers = await self._until_served(path)
                 # A caller that goes away must not leave a topic half created or half deleted.
-                response = await carry_through(self._handlers.unary[path](request, call))
+                response = await carry_through(handlers.unary[path](request, call))
             except CallRefused:
                 counts.errors += 1
                 raise
@@ -111,10 +134,9 @@ class Gate:
         counts = self._metrics.rpc(path)
 
         async def serve(request: bytes, call: Call) -> AsyncIterator[Sequence[Body]]:
-            await self._opened.wait()
             try:
-                self._check_open()
-                replies = await self._handlers.streams[path](request, call)
+                handlers = await self._until_served(path)
+                replies = await handlers.streams[path](request, call)
             except CallRefused:
                 counts.errors += 1
                 raise
@@ -127,10 +149,9 @@ class Gate:
         counts = self._metrics.rpc(path)
 
         async def serve(requests: AsyncIterator[Body], call: Call) -> AsyncIterator[Sequence[Body]]:
-            await self._opened.wait()
             try:
-                self._check_open()
-                replies = await self._handlers.exchanges[path](requests, call)
+                handlers = await self._until_served(path)
+                replies = await handlers.exchanges[path](requests, call)
             except CallRefused:
                 counts.errors += 1
                 raise
@@ -148,12 +169,18 @@ class Gate:
                 counting.refuse(StatusCode.UNAVAILABLE, _STOPPING)
             elif self._opened.is_set():
                 self._handlers.direct[path](request, call, counting)
+            elif (waits_for := self.waits_for()) is not None:
+                counting.refuse(StatusCode.UNAVAILABLE, waits_for)
             elif len(self._held) < HELD_MAX:
                 self._held.append(lambda: serve(request, call, reply))
             else:
                 counting.refuse(StatusCode.UNAVAILABLE, "the broker is starting; try again")
 
         return serve
+
+
+def _nothing() -> None:
+    """Nobody has to do anything."""
 
 
 class _CountedReply(Reply):

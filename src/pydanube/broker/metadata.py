@@ -50,6 +50,8 @@ class Sharing(Struct, frozen=True, kw_only=True):
     leadership: "Leadership"
     peer_address: str
     """Where other brokers reach this one."""
+    barrier: Callable[[], Awaitable[None]]
+    """Returns once reads see all that was acknowledged before, through whatever broker."""
     resign: Callable[[float], Awaitable[None]]
     """Let another broker lead, within so many seconds."""
     end: Callable[[], Awaitable[None]]
@@ -70,6 +72,11 @@ class OpenMetadata(Struct, frozen=True, kw_only=True):
     lock: FileLock | None = None
     on_disk: DiskStore | None = None
     """The same store, if it is on this broker's own disk."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else could serve what this broker has: there is no other member."""
+        return self.sharing is None or (self.raft is not None and self.raft.is_alone)
 
     @property
     def note(self) -> str | None:

@@ -14,6 +14,7 @@ from pydanube.broker.identity import broker_identity
 from pydanube.broker.metadata import OpenMetadata, Peers
 from pydanube.broker.metadata_check import living_names, reach_of
 from pydanube.broker.metadata_opening import open_metadata
+from pydanube.broker.past_alone import heeding_a_past_alone
 from pydanube.broker.recovery_plan import (
     FoundDirectory,
     NewSubscription,
@@ -25,7 +26,6 @@ from pydanube.broker.recovery_plan import (
     plan_topics,
 )
 from pydanube.broker.recovery_writing import Writing
-from pydanube.broker.shared_metadata import refuse_a_past_alone
 from pydanube.errors import Conflict
 from pydanube.metadata.local_import import local_state
 from pydanube.metadata.memory_store import MemoryMetadataStore
@@ -188,6 +188,8 @@ async def _opened(
     *,
     apply: bool,
 ) -> AsyncIterator[OpenMetadata]:
+    if config.is_clustered:
+        config = await heeding_a_past_alone(config, machine.files)
     directory = config.meta_store.data_dir
     if not config.is_clustered and not apply:
         # A copy in memory: looking must not even tidy up.
@@ -200,10 +202,10 @@ async def _opened(
     else:
         if not config.is_clustered:
             await machine.files.make_directory(directory)
-        if config.is_clustered:
-            await refuse_a_past_alone(config, machine.files)
         url = f"http://{config.broker.client_address}"
-        opened = await open_metadata(config, machine, tasks, peers, HandlerTable(), url)
+        opened = await open_metadata(
+            config, machine, tasks, peers, HandlerTable(), url, lambda raft: None
+        )
         if not config.is_clustered:
             await broker_identity(machine, directory)
     try:

@@ -1,4 +1,4 @@
-"""What `danube recover` finds, and what it would write into the metadata. Pure.
+"""What `danube recover` finds, and what it would write into the metadata. It only decides.
 
 Nothing in journal or segments is deleted, ever: a plan only adds entries and tells topics apart.
 """

@@ -24,7 +24,7 @@ from pydanube.storage.segments.catalog import SegmentEntry, epoch_of
 from pydanube.storage.segments.encoding import SegmentOrigin
 from pydanube.storage.segments.object_store import ObjectStore
 from pydanube.storage.segments.rebuilding import Chain, Link, entry_from_object
-from pydanube.topics.catalog import ID_BLOCK, Catalog
+from pydanube.topics.catalog import Catalog, counter_behind
 from pydanube.topics.segment_catalog import MetadataSegmentCatalog
 
 
@@ -42,8 +42,8 @@ class Writing(Struct, frozen=True, kw_only=True):
     async def go_on_behind(self, revision: int, ids: tuple[TopicId, SubscriptionId]) -> None:
         """Give no id, and no epoch, again that journal or segments have seen."""
         counters = {
-            keys.TOPIC_ID_COUNTER: ids[0] // ID_BLOCK,
-            keys.SUBSCRIPTION_ID_COUNTER: ids[1] // ID_BLOCK,
+            keys.TOPIC_ID_COUNTER: counter_behind(ids[0]),
+            keys.SUBSCRIPTION_ID_COUNTER: counter_behind(ids[1]),
         }
         present = self.store.revision
         if revision <= present:

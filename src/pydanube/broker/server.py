@@ -73,11 +73,12 @@ class BrokerServer:
         engine = engine or engine_named(DEFAULT_ENGINE)
         if peers is None and config.is_clustered:
             # A broker alone starts sooner without.
+            from pydanube.broker.past_alone import heeding_a_past_alone
             from pydanube.broker.peers import system_peers
-            from pydanube.broker.shared_metadata import refuse_a_past_alone
 
-            await refuse_a_past_alone(config, machine.files)
-            peers = await system_peers(config, machine)
+            config = await heeding_a_past_alone(config, machine.files)
+            if config.is_clustered:
+                peers = await system_peers(config, machine)
         server = cls(config, machine, engine, peers)
         try:
             await server._serve()
@@ -143,7 +144,7 @@ class BrokerServer:
     def _unready(self) -> str | None:
         if self._broker.is_ready:
             return None
-        waiting_for = self._broker.waiting_for
+        waiting_for = self._broker.to_be_added or self._broker.waiting_for
         return self._unhealthy() or waiting_for or "the broker is recovering or stopping"
 
     @property
@@ -242,7 +243,7 @@ def run_broker(
     """
     log_to_stderr(log_level, log_format)
     raise_descriptors_max()
-    for notice in config.storage.notices():
+    for notice in config.notices():
         _log.warning(notice)
     run(_run_until_stopped(config, engine_named(engine)))
 

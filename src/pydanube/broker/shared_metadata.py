@@ -1,25 +1,20 @@
 """Opens metadata that several brokers share: by Raft among themselves, or in etcd."""
 
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from pydanube.broker.addresses import Address
 from pydanube.broker.config import BrokerConfig
-from pydanube.broker.errors import InvalidConfig
 from pydanube.broker.etcd_metadata import open_etcd
 from pydanube.broker.identity import broker_identity
 from pydanube.broker.metadata import OpenMetadata, Peers, Sharing
 from pydanube.cluster.election import KeyElection
 from pydanube.cluster.membership import RENEWALS, LeaseTerms
-from pydanube.metadata import keys
-from pydanube.metadata.local_import import local_state
 from pydanube.metadata.node import NodeSettings
 from pydanube.metadata.raft.settings import RaftSettings
-from pydanube.metadata.raft_format import SNAPSHOT_NAME
 from pydanube.metadata.raft_store import RaftPlace, RaftStore
-from pydanube.metadata.state_machine import StateMachine
 from pydanube.model.ids import BrokerId
 from pydanube.observability.logging import get_logger
-from pydanube.runtime.files import Files
 from pydanube.runtime.machine import Machine
 from pydanube.runtime.tasks import TaskScope
 from pydanube.wire.calls import HandlerTable
@@ -37,6 +32,7 @@ async def open_shared(
     peers: Peers,
     table: HandlerTable,
     broker_url: str,
+    opened: Callable[[RaftStore], None],
 ) -> OpenMetadata:
     """Open the store and wait until most of the cluster is there."""
     directory = config.meta_store.data_dir
@@ -61,6 +57,7 @@ async def open_shared(
         table=table,
     )
     try:
+        opened(raft)
         _log.info("waiting for the cluster", seeds=",".join(config.meta_store.seed_nodes))
         await raft.wait_until_ready()
     except BaseException:
@@ -69,37 +66,13 @@ async def open_shared(
     sharing = Sharing(
         leadership=raft,
         peer_address=raft.node_info().address,
+        barrier=raft.read_barrier,
         resign=raft.give_up_lead,
         end=_nothing_to_end,
     )
     return OpenMetadata(
         store=raft, broker=BrokerId(raft.node), sharing=sharing, raft=raft, on_disk=raft
     )
-
-
-async def refuse_a_past_alone(config: BrokerConfig, files: Files) -> None:
-    """Refuse to found a cluster with others on topics that one broker's journal alone has.
-
-    Whoever is given such a topic would begin it anew.
-    """
-    meta_store = config.meta_store
-    if len(meta_store.seed_nodes) == 1 and not meta_store.join:
-        return  # Nobody else can be given them.
-    directory = meta_store.data_dir
-    if await files.exists(f"{directory}/{SNAPSHOT_NAME}"):
-        return  # It has been in a cluster since.
-    state = await local_state(files, directory) if await files.exists(directory) else None
-    machine = StateMachine()
-    if state is not None:
-        machine.restore(state)
-    if meta_store.join and machine.entries_below(keys.RESTORES):
-        return  # All of a cluster were restored, and this one follows the first.
-    if machine.entries_below(keys.TOPICS):
-        raise InvalidConfig(
-            f"{directory} holds the topics of a broker that stood alone. Start it once with its "
-            "own address as the only one in meta_store.seed_nodes, so that it takes them into a "
-            "cluster, and let the others join (--join); or give it an empty directory"
-        )
 
 
 async def _nothing_to_end() -> None:
@@ -143,6 +116,7 @@ async def _share_by_etcd(
         sharing=Sharing(
             leadership=election,
             peer_address=advertised_raft_address(listening, broker_url),
+            barrier=place.store.read_barrier,
             resign=resign,
             end=end,
         ),

@@ -43,6 +43,14 @@ class Directory:
         owner = self.view.owners.get(topic)
         return owner.broker if owner is not None else None
 
+    def owner_now(self, topic: str) -> BrokerId | None:
+        """Return who has a topic by what the store shows; the view may be a turn behind."""
+        for broker in self.view.brokers:
+            if self._store.get(keys.assignment(broker, topic)) is not None:
+                return broker
+        owner = self.owner_of(topic)
+        return None if owner in self.view.brokers else owner
+
     def record_of(self, broker: BrokerId) -> BrokerRecord | None:
         """Return where a living broker is reached."""
         return self.view.brokers.get(broker)

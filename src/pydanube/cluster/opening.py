@@ -164,7 +164,7 @@ class Opening:
         if self._storage.epoch_of(record.id) == epoch:
             # An earlier attempt ended after everything of before was in segments.
             return await self._own_tail(topic, record, epoch)
-        handover, replicas = self._handover(topic), self._replicas(topic)
+        handover, replicas = self.handover(topic), self._replicas(topic)
         handed_over = handover.epoch if handover is not None else 0
         if replicas is not None and replicas.epoch > handed_over:
             return await self._recovered(topic, record, replicas, epoch)
@@ -233,7 +233,8 @@ class Opening:
         frontier = self._segments.frontier(topic, record.id)
         return frontier.end if frontier is not None else Offset(0)
 
-    def _handover(self, topic: str) -> Handover | None:
+    def handover(self, topic: str) -> Handover | None:
+        """Return what the last owner left that let go in order, if one ever did."""
         entry = self._store.get(keys.handover(topic))
         return msgspec.json.decode(entry.value, type=Handover) if entry is not None else None
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 from typing_extensions import override
 
@@ -11,7 +12,7 @@ from pydanube.cluster.directory import Directory
 from pydanube.cluster.membership import Claim, Membership
 from pydanube.cluster.mirrors.ports import Replicated
 from pydanube.cluster.opening import Opening
-from pydanube.cluster.records import Assignment, Handover, Marker, MoveReason, encode
+from pydanube.cluster.records import MOVES, Assignment, Handover, Marker, MoveReason, encode
 from pydanube.errors import DanubeError, NotFound, Unavailable, WrongBroker
 from pydanube.metadata import keys
 from pydanube.metadata.store import Delete, Expect, MetadataStore, Operation, Put
@@ -32,6 +33,8 @@ WORK_MAX = 16
 LOOK_SECONDS = 1.0
 _REST = 2.0
 """So much longer than a look takes is the pause before the next."""
+_OPEN_NEW_MS_MAX = 5_000
+"""How long whoever creates a topic waits for an opening that fails at first."""
 _FIRST_PAUSE_SECONDS = 0.1
 _LAST_PAUSE_SECONDS = 5.0
 
@@ -85,6 +88,8 @@ class Ownership(Placement):
         self._choose = choose
         self._me = membership.broker
         self._served: dict[str, _Served] = {}
+        self._begun: dict[str, int] = self._wanted()
+        """By topic, the last epoch that was begun; by an earlier process, what was there before."""
         self._busy: dict[str, asyncio.Future[None]] = {}
         self._failures: dict[str, float] = {}
         """How long to wait before the next attempt at a topic that could not be opened."""
@@ -133,22 +138,34 @@ class Ownership(Placement):
 
     @override
     async def open_new(self, topic: str, record: TopicRecord, revision: int) -> Topic:
+        """Open a topic that was just given to this broker, and try again for a moment if it fails.
+
+        The topic is there already: whoever asked for it would be told of a failure that is none.
+        """
+        deadline_ms = self._clock.monotonic_ms() + _OPEN_NEW_MS_MAX
+        while True:
+            self._check_mine(topic, revision)
+            while topic in self._busy:
+                await asyncio.shield(self._busy[topic])
+            if topic not in self._served:
+                await self._alone(topic, self._open(topic, revision))
+            served = self._topics.find(topic)
+            if served is not None:
+                return served
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise Unavailable(f"topic {topic} has not been opened yet; try again")
+            await self._clock.sleep(_FIRST_PAUSE_SECONDS)
+
+    def _check_mine(self, topic: str, revision: int) -> None:
         mine = self._store.get(keys.assignment(self._me, topic))
         if mine is None or mine.revision != revision:
             owner = self._directory.owner_of(topic)
             where = self._directory.record_of(owner) if owner is not None else None
             raise WrongBroker(topic, where.broker_url if where is not None else None)
-        while topic in self._busy:
-            await asyncio.shield(self._busy[topic])
-        if topic not in self._served:
-            await self._alone(topic, self._open(topic, revision))
-        served = self._topics.find(topic)
-        if served is None:
-            raise Unavailable(f"topic {topic} has not been opened yet; try again")
-        return served
 
     @override
     def plan_delete(self, topic: str) -> Sequence[Operation]:
+        self._begun.pop(topic, None)
         served = self._served.pop(topic, None)
         if served is not None:
             self._tasks.start(served.stop_copies(), f"end of the copies of {topic}")
@@ -277,10 +294,29 @@ class Ownership(Placement):
             self._topics.storage.let_go(record.id, forget=False)
             raise
         self._registration.restore_topic(topic)
+        self._recall_absences(topic, epoch)
         self._topics.admit(topic)
         self._served[name] = _Served(topic, epoch, claim, replicated)
         self._count("assign")
         _log.info("topic opened", topic=name, epoch=epoch)
+
+    def _recall_absences(self, topic: Topic, epoch: int) -> None:
+        """Wait for no holder that had gone before the topic moved here.
+
+        Only what the owner just before has said counts: after a failover, or when an ownership
+        begins again, the holder may have been back meanwhile.
+        """
+        is_first = self._begun.get(topic.name, 0) < epoch
+        self._begun[topic.name] = epoch
+        entry = self._store.get(keys.assignment(self._me, topic.name))
+        if not is_first or entry is None:
+            return
+        if msgspec.json.decode(entry.value, type=Assignment).reason not in MOVES:
+            return
+        handover = self._opening.handover(topic.name)
+        for name, away_ms in handover.away_ms.items() if handover is not None else ():
+            if name in topic.subscriptions:
+                topic.subscriptions[name].been_away(away_ms)
 
     async def _begin_copies(self, name: str, served: _Served) -> None:
         """Let others follow a topic that shall have copies since somebody said so."""
@@ -329,7 +365,10 @@ class Ownership(Placement):
         if topic.is_reliable:
             await storage.seal_topic(topic_id)
         topic.drain()
-        handover = Handover(epoch=served.epoch)
+        away_ms = {
+            name: away for name, each in topic.subscriptions.items() if (away := each.away_ms())
+        }
+        handover = Handover(epoch=served.epoch, away_ms=away_ms)
         try:
             if topic.log is not None:
                 await storage.seal_topic(topic_id)
@@ -338,7 +377,7 @@ class Ownership(Placement):
                 await self._clock.sleep(0)
                 await storage.flush()
                 _check_whole(topic.log, name)
-                handover = self._describe(topic, served.epoch)
+                handover = structs.replace(self._describe(topic, served.epoch), away_ms=away_ms)
             await self._give(name, served, handover, reason, to)
         finally:
             self._served.pop(name, None)
@@ -387,6 +426,7 @@ class Ownership(Placement):
         )
 
     def _forget(self, topic: Topic) -> None:
+        self._begun.pop(topic.name, None)
         storage = self._topics.storage
         for subscription in topic.subscriptions.values():
             storage.drop_subscription(subscription.id)

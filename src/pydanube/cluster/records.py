@@ -14,6 +14,8 @@ MoveReason = Literal[
     "create", "unload", "rebalance", "drain", "shutdown", "failover", "orphan", "delete"
 ]
 
+MOVES = frozenset[MoveReason]({"unload", "rebalance", "drain", "shutdown"})
+"""Why a topic is given away in order, by the owner who has it."""
 SHUTDOWN: MoveReason = "shutdown"
 """Why a broker drains that is being stopped: it takes topics again when it is started."""
 
@@ -70,6 +72,8 @@ class Handover(Struct, frozen=True, kw_only=True):
     end: Offset = Offset(0)
     producers: tuple[LastBatch, ...] = ()
     cursors: dict[str, Progress] = {}
+    away_ms: dict[str, dict[str, int]] = {}
+    """By exclusive subscription and consumer, how long one that holds it no more had been gone."""
 
 
 class ReplicaSet(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from pydanube.errors import (
     Overloaded,
     Unavailable,
 )
+from pydanube.metadata import keys
 from pydanube.metadata.commands import (
     GrantLease,
     NextId,
@@ -175,6 +176,14 @@ class EtcdMetadataStore(MetadataStore):
     @override
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Change]:
         return self._watches.watch(prefix, after_revision)
+
+    async def read_barrier(self) -> None:
+        """Return when reads from here see every write that was acknowledged before the call.
+
+        By a write: etcd counts its changes over all its keys, those of others too, so that its
+        revision does not tell how far the copy has to come.
+        """
+        await self.put(keys.READ_BARRIER, b"")
 
     # Writing.
 

@@ -27,6 +27,9 @@ NAMESPACES = "/namespaces/"
 TOPICS = "/topics/"
 SCHEMA_INDEX = "/schemas/_index/by_id/"
 
+READ_BARRIER = "/barriers/read"
+"""Written to learn how far the store has come, where it cannot be asked."""
+
 TOPIC_ID_COUNTER = "/counters/topic_id"
 SUBSCRIPTION_ID_COUNTER = "/counters/subscription_id"
 EPOCH_COUNTER = "/counters/epoch"

@@ -197,7 +197,14 @@ class RaftStore(MachineStore, Replicated):
 
     async def _serve(self, engine: Engine, tasks: TaskScope, table: HandlerTable) -> None:
         RaftService(self, self._node, self._transport, self._changes).add_to(table)
-        self._server = await engine.serve(table, self._place.host, self._place.port)
+        host, port = self._place.host, self._place.port
+        try:
+            self._server = await engine.serve(table, host, port)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen on {host}:{port} for the other nodes: {error.strerror or error}; "
+                "stop what uses it, or choose another port (broker.ports.raft)"
+            ) from error
         tasks.start(self._node.run(), f"metadata node {self._node.node}")
         tasks.start(self._forwarding.run(), "metadata writes to the leader")
         tasks.start(self._forwarding.sweep(), "metadata writes in time")
@@ -237,6 +244,17 @@ class RaftStore(MachineStore, Replicated):
     def failure(self) -> Unavailable | None:
         """Why this node takes no part any more, None while all is well; for health checks."""
         return self._node.failure
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node is the only member of its cluster."""
+        return not self._node.raft.membership.others(self._node.node)
+
+    @property
+    def waits_to_be_added(self) -> bool:
+        """Whether it does nothing until an operator adds it to a cluster."""
+        is_member = self._node.raft.membership.address_of(self._node.node) is not None
+        return self._place.join and not is_member
 
     @property
     def writing_since_ms(self) -> int | None:

@@ -113,7 +113,7 @@ class Storage:
         metrics: JournalMetrics,
         place: SegmentPlace | None,
     ) -> None:
-        self.on_failure: Callable[[DanubeError], None] | None = None
+        self.on_failure: Callable[[DanubeError], None] = lambda error: None
         self._clock = clock
         self._lock = lock
         self._contents = recovered.contents
@@ -187,7 +187,7 @@ class Storage:
             direct_bytes_min=config.journal_direct_bytes_min,
             on_rotated=self._rotated,
             on_synced=self._file_cache.synced,
-            on_failure=self._failed,
+            on_failure=lambda error: self.on_failure(error),
             metrics=metrics,
         )
 
@@ -673,10 +673,6 @@ class Storage:
         self._housekeeping.file_finished(finished)
         if self._tier is not None and self._space is not None and self._space.is_short:
             self._tier.exporter.wake()
-
-    def _failed(self, error: DanubeError) -> None:
-        if self.on_failure is not None:
-            self.on_failure(error)
 
 
 def _keeping(retention: LocalRetention) -> Keeping:

@@ -3,6 +3,7 @@
 from pydanube.errors import DanubeError
 from pydanube.model.ids import ConsumerId
 from pydanube.runtime.clock import Timer
+from pydanube.subscriptions.long_messages import LongMessages
 from pydanube.subscriptions.outbox import OUTBOX_MESSAGES_MAX, Delivery, Outbox
 
 DISPLACED_TOLD_MS = 60_000
@@ -22,6 +23,7 @@ class ConsumerStream:
 
     def __init__(self, consumer: "Consumer") -> None:
         self.consumer = consumer
+        self.long_messages = LongMessages()
         self._end: StreamEnded | None = None
 
     async def next(self, count_max: int, bytes_max: int) -> list[Delivery]:

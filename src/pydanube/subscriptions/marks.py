@@ -10,7 +10,8 @@ class Marks:
     """The marks of one subscription, as long as a broker serves it."""
 
     def __init__(self, life: str) -> None:
-        self._life = life
+        self.life = life
+        """The same however often the subscription is moved."""
         self._moves = 0
         self.current = life
         """What deliveries carry from now on."""
@@ -18,7 +19,7 @@ class Marks:
     def move(self, now_ms: int) -> None:
         """Let what was delivered so far be settled no more: the subscription has been moved."""
         self._moves += 1
-        self.current = f"{self._life}.{now_ms:x}.{self._moves}"
+        self.current = f"{self.life}.{now_ms:x}.{self._moves}"
 
     def are(self, mark: str) -> bool:
         """Tell whether a mark is of a delivery that may be settled.
@@ -28,4 +29,4 @@ class Marks:
         """
         if mark == self.current:
             return True
-        return not self._moves and mark.partition(".")[0] == self._life
+        return not self._moves and mark.partition(".")[0] == self.life

@@ -1,7 +1,7 @@
 """The pump of one subscription: feeds its dispatcher and carries out what it decides."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, assert_never
 
 from msgspec import Struct
@@ -57,6 +57,8 @@ STREAM_GRACE_MS = 10_000
 """How long a consumer that subscribed may take to open its stream."""
 HOLDER_GRACE_MS = 2_000
 """How long an exclusive subscription waits for its holder to come back."""
+TOO_LONG = "the client ended its stream at this message, longer than the 4 MiB it may receive"
+"""Why a message failed that a client could not take."""
 READ_AGAIN_SECONDS = 1.0
 """How long keys that could not be read are left alone."""
 
@@ -201,6 +203,22 @@ class Subscription:
             self._feed(ConsumerJoined(consumer.id, 0, consumer.filters))
             self._feed(ConsumerLeft(consumer.id))
 
+    def away_ms(self) -> dict[str, int]:
+        """Return the consumers that are not here, and for how long, where others wait for them."""
+        if self.kind != "Exclusive":
+            return {}
+        now_ms = self._now_ms()
+        return {
+            consumer.name: now_ms - consumer.inactive_since_ms
+            for consumer in self._consumers.values()
+            if not consumer.active
+        }
+
+    def been_away(self, away_ms: Mapping[str, int]) -> None:
+        """Take note of how long restored consumers had been gone when the topic came here."""
+        for consumer in self._consumers.values():
+            consumer.inactive_since_ms -= away_ms.get(consumer.name, 0)
+
     def rival_of(self, name: str) -> Consumer | None:
         """Return who holds an exclusive subscription against `name`, if anybody does."""
         if self.kind != "Exclusive":
@@ -286,6 +304,21 @@ class Subscription:
         consumer.stream = None
         self._deactivate(consumer)
 
+    def refused(self, stream: ConsumerStream) -> Offset | None:
+        """Take note that a client has reset its stream; return the message it cannot take, if any.
+
+        That message has failed: it backs off and follows the failure policy, and whatever lies
+        behind it goes on. To be called before the stream is closed.
+        """
+        if stream.consumer.stream is not stream:
+            return None
+        for offset in stream.long_messages.recent(self._now_ms()):
+            if self._dispatcher.holder(offset) == stream.consumer.id:
+                # A client does not read beyond what it cannot take: it is the first one.
+                self._feed(Nacked(offset, Offset(offset + 1), reason=TOO_LONG))
+                return offset
+        return None
+
     def say_goodbye(self, consumer: Consumer) -> None:
         """Free the place of a consumer that closes, and may yet come back under its name.
 
@@ -314,6 +347,11 @@ class Subscription:
     def mark(self) -> str:
         """What its deliveries carry, so that whoever settles them can show whose they were."""
         return self._marks.current
+
+    @property
+    def life(self) -> str:
+        """What tells it from whatever else has borne its name, or will."""
+        return self._marks.life
 
     def may_settle(self, mark: str | None, offset: Offset, peer: str) -> bool:
         """Tell whether an ack or nack of a message speaks of a delivery of this subscription.

@@ -108,6 +108,11 @@ class ConsumerRecord(Struct, frozen=True, kw_only=True):
     filters: tuple[str, ...] = ()
 
 
+def counter_behind(number: int) -> int:
+    """Return where a counter of blocks must be at least, so that an id is not given again."""
+    return number // ID_BLOCK
+
+
 class Ids:
     """Hands out numbers in blocks, so that most of them cost no write to the metadata."""
 
@@ -128,7 +133,7 @@ class Ids:
             # Whoever else took a block while this one waited has its own.
             self._next, self._end = block * ID_BLOCK, (block + 1) * ID_BLOCK
             if self._end <= self._given:
-                await self._store.leap(0, {self._counter_key: self._given // ID_BLOCK})
+                await self._store.leap(0, {self._counter_key: counter_behind(self._given)})
         number = max(self._next, self._given + 1)
         self._next = number + 1
         return number

@@ -6,7 +6,7 @@ the `Call`, and returns the reply's bytes; it refuses by raising `CallRefused`.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -84,6 +84,17 @@ StreamHandler = Callable[[bytes, Call], Awaitable[AsyncIterator[Sequence[Body]]]
 once the iterator is returned the engine sends headers at once, then iterates. Each item is a group
 of replies, sent in order as separate messages. The iterator is closed (`aclose`) when the caller
 goes away."""
+
+
+@runtime_checkable
+class HearsOfResets(Protocol):
+    """An iterator of replies that is told when its caller, still connected, resets the call.
+
+    The engine `grpcio` cannot tell that from a connection that was lost, and tells nothing.
+    """
+
+    def caller_reset(self) -> None:
+        """Take note of it; the iterator is closed afterwards. It must not block and not raise."""
 
 
 ExchangeHandler = Callable[[AsyncIterator[Body], Call], Awaitable[AsyncIterator[Sequence[Body]]]]

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import pyarrow as pa
-
 _ALIGNMENT: Final = 64
 """Where Arrow's buffers begin. Memory ends there, too: what ends a message is aligned if it is long
 by a multiple of eight bytes, wherever it begins."""
@@ -16,6 +14,8 @@ def allocate(length: int) -> memoryview | None:
 
     Its end is aligned, and what lies before it belongs to it.
     """
+    import pyarrow as pa  # Loaded by brokers: clients that send no batches need none of it.
+
     size = -(-(length + _HEADROOM_BYTES) // _ALIGNMENT) * _ALIGNMENT
     try:
         memory = memoryview(pa.allocate_buffer(size)).cast("B")

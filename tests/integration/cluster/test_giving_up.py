@@ -114,6 +114,28 @@ async def test_who_gave_up_and_is_removed_is_not_listed_any_more(
     assert await status(cluster, other, me) == "unknown"
 
 
+async def test_who_cannot_write_while_it_stops_gives_up_what_it_still_has(
+    cluster: BrokerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hand_over(ownership: Ownership, *_: object) -> None:
+        begun.set()
+        await released.wait()
+
+    begun, released = asyncio.Event(), asyncio.Event()
+    await publish(cluster.brokers[0].url, b"0")
+    owner = await cluster.owned(TOPIC)
+    others = [each for each in cluster.brokers if each is not owner]
+    server = owner.server
+    monkeypatch.setattr(Ownership, "hand_over", hand_over)
+    stopping = asyncio.create_task(owner.stop())
+    await begun.wait()
+    server._broker._serving.storage._writer._stop(OSError(5, "Input/output error"))  # type: ignore[union-attr]
+    await cluster.until(lambda: any(each.topics.find(TOPIC) is not None for each in others))
+    assert not stopping.done(), "nobody waited for its end"
+    released.set()
+    await stopping
+
+
 async def test_who_gives_up_leads_no_more(cluster: BrokerCluster) -> None:
     leader = await cluster.leading()
     await stop_journal(leader)

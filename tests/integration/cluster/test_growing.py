@@ -6,6 +6,8 @@ import pytest
 
 from pydanube import connect
 from pydanube.errors import InvalidRequest
+from pydanube.metadata.local_store import LocalMetadataStore
+from pydanube.metadata.raft_store import RaftStore
 from tests.support.broker_cluster import ClusterBroker
 from tests.support.broker_process import free_ports
 
@@ -47,3 +49,43 @@ async def test_topics_come_along_into_a_cluster_of_one_and_not_into_one_of_sever
     finally:
         await broker.stop()
     assert table["payload"].to_pylist() == [b"alone", b"first of a cluster"]
+
+
+async def test_without_seeds_a_broker_founds_a_cluster_of_one_unless_it_stood_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    of_one = {
+        **settings(tmp_path, []),
+        "broker.ports.raft": free_ports(1)[0],
+        "meta_store.backend": "raft",
+    }
+    new = ClusterBroker(tmp_path / "new", of_one)
+    await new.start()
+    assert isinstance(new.store, RaftStore)
+    await new.stop()
+
+    old = ClusterBroker(tmp_path / "old", settings(tmp_path, []))
+    await old.start()
+    async with connect(old.url) as client, client.producer(TOPIC) as producer:
+        await producer.send(b"alone")
+    await old.stop()
+    old.settings = of_one
+    await old.start()
+    assert isinstance(old.store, LocalMetadataStore)
+    assert "this broker stood alone, and goes on so" in caplog.text
+    async with connect(old.url) as client:
+        table = await client.reader(TOPIC).to_arrow()
+    await old.stop()
+    assert table["payload"].to_pylist() == [b"alone"]
+
+    old.settings = {**of_one, **settings(tmp_path, free_ports(1))}
+    await old.start()
+    assert isinstance(old.store, RaftStore)
+    await old.stop()
+    old.settings = of_one
+    await old.start()
+    assert isinstance(old.store, RaftStore), "it stays what it has become"
+    await old.stop()
+    old.settings = settings(tmp_path, [])
+    with pytest.raises(InvalidRequest, match="holds the metadata of a broker of a cluster"):
+        await old.start()

@@ -314,6 +314,14 @@ def test_settings_without_effect_are_told() -> None:
     assert load_config(MINIMAL).storage.notices() == []
 
 
+@pytest.mark.parametrize("size", [10_485_760, 0])
+def test_a_limit_above_what_stock_clients_receive_is_told(size: int) -> None:
+    (notice,) = load_config(MINIMAL, {}, {"policies.max_message_size": size}).notices()
+    assert notice.startswith("policies.max_message_size ")
+    assert "4 MiB" in notice
+    assert load_config(MINIMAL).notices() == []
+
+
 def test_a_secret_is_not_shown() -> None:
     assert "hush" not in repr(load_config(COMPLETE))
 

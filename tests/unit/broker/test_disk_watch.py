@@ -34,6 +34,7 @@ class Journal:
     def __init__(self) -> None:
         self.failure: Unavailable | None = None
         self.since_ms: int | None = None
+        self.waiting_for: str | None = None
         self.clock = SimulatedClock()
 
     def watch(self, seconds_max: float | None = 5.0) -> DiskWatch:
@@ -41,6 +42,7 @@ class Journal:
             name="the journal",
             failure=lambda: self.failure,
             writing_since_ms=lambda: self.since_ms,
+            waiting_for=lambda: self.waiting_for,
         )
         return DiskWatch(self.clock, [disk], seconds_max)
 
@@ -108,3 +110,16 @@ def test_a_process_begins_anew_or_ends_with_a_code_of_its_own(*, begins_anew: bo
     )
     # Whoever cannot begin anew ends, so that somebody else starts it.
     assert done == (["begin", EXIT_CODE] if begins_anew else [EXIT_CODE])
+
+
+def test_a_write_that_waits_for_room_is_trouble_after_its_time_and_says_what_is_lacking() -> None:
+    async def main(_: Randomness) -> None:
+        journal = Journal()
+        journal.begins_to_write()
+        journal.waiting_for = "the journal waits for room: free space"
+        trouble = await journal.watch().until(lambda trouble: True)
+        assert not trouble.is_final
+        assert "waits for room: free space" in trouble.why
+        assert "storage.sync_seconds_max" in trouble.why
+
+    run_simulated(main, 1)

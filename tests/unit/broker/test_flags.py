@@ -41,10 +41,11 @@ def test_edge_is_not_there_yet() -> None:
         config_from_flags(BrokerFlags(mode="edge", data_dir="/data"), {}, None)
 
 
-def test_a_broker_that_joins_belongs_to_a_cluster() -> None:
+def test_a_broker_with_a_file_belongs_to_a_cluster_be_it_of_one() -> None:
+    assert config_from_flags(BrokerFlags(), {}, MINIMAL).is_clustered
     assert config_from_flags(BrokerFlags(join=True), {}, MINIMAL).is_clustered
     assert config_from_flags(BrokerFlags(seed_nodes="127.0.0.1:7650"), {}, MINIMAL).is_clustered
-    assert not config_from_flags(BrokerFlags(), {}, MINIMAL).is_clustered
+    assert not standalone().is_clustered
     with pytest.raises(InvalidRequest, match="--join belongs to --mode cluster"):
         standalone(join=True)
 

@@ -72,6 +72,31 @@ async def test_calls_wait_until_the_broker_serves(gate):
     assert [group async for group in exchange] == [[b"reply"]]
 
 
+async def test_what_is_served_early_is_answered_before_all_else_also_to_those_who_wait(gate):
+    held = asyncio.ensure_future(gate.table.unary[service.GET_SCHEMA](b"held", CALL))
+    other = asyncio.ensure_future(gate.table.unary[service.GET_FLIGHT_INFO](b"other", CALL))
+    await asyncio.sleep(0)
+    early = HandlerTable()
+    early.add_unary(service.GET_SCHEMA, serving().unary[service.GET_SCHEMA])
+    gate.serve_early(early)
+    assert await held == b"held"
+    assert await gate.table.unary[service.GET_SCHEMA](b"later", CALL) == b"later"
+    assert not other.done()
+    gate.open(serving())
+    assert await other == b"other"
+
+
+async def test_nothing_is_held_for_what_an_operator_must_do(gate):
+    gate.waits_for = lambda: "type this"
+    for call in calls_through(gate):
+        with pytest.raises(CallRefused, match="type this") as refused:
+            await call
+        assert refused.value.code is StatusCode.UNAVAILABLE
+    gate.open(serving())
+    gate.waits_for = lambda: None
+    assert await gate.table.unary[service.GET_SCHEMA](b"x", CALL) == b"x"
+
+
 async def test_calls_are_refused_once_the_broker_stops(gate):
     held = [asyncio.ensure_future(call) for call in calls_through(gate)]
     await asyncio.sleep(0)

@@ -24,6 +24,10 @@ class ClusterAdminServicer:
         serve(table, services.PROMOTE_NODE, self.promote_node)
         serve(table, services.REMOVE_NODE, self.remove_node)
 
+    def register_early(self, table: HandlerTable) -> None:
+        """Serve what is asked of a node that is in no cluster yet, by whoever adds it to one."""
+        serve(table, services.CLUSTER_STATUS, self.status)
+
     async def status(self, request: admin.Empty, call: Call) -> admin.ClusterStatusResponse:
         """Tell what this node knows of the others."""
         status = self._raft.status()
@@ -45,7 +49,8 @@ class ClusterAdminServicer:
         return admin.AddNodeResponse(
             success=True,
             node_id=request.node_id,
-            message=f"node {request.node_id} learns; promote it to let it vote",
+            message=f"node {request.node_id} learns; to let it vote: danube cluster promote-node "
+            f"--node-id {request.node_id}",
         )
 
     async def promote_node(

@@ -1,23 +1,35 @@
 """ConsumerService: subscribing, receiving, acknowledging."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from functools import partial
 from typing import Protocol
+
+from typing_extensions import override
 
 from pydanube.broker.servicers.pieces import read_pieces
 from pydanube.errors import DanubeError, InvalidRequest, WrongBroker
 from pydanube.model.ids import ConsumerId, Offset, stable_producer_id
 from pydanube.model.policies import SubscriptionType
+from pydanube.observability.logging import get_logger
 from pydanube.observability.metrics import BrokerMetrics
 from pydanube.runtime.clock import Clock
 from pydanube.storage.topic_log import Piece
 from pydanube.subscriptions.consumer import ConsumerStream, StreamEnded
+from pydanube.subscriptions.long_messages import RECEIVED_BYTES_MAX
 from pydanube.subscriptions.outbox import Delivery
 from pydanube.topics.registration import RegisteredConsumer, Registration
 from pydanube.topics.topic import Topic
-from pydanube.wire.calls import Body, Call, CallRefused, HandlerTable, Reply
+from pydanube.wire.calls import (
+    Body,
+    Call,
+    CallRefused,
+    HandlerTable,
+    HearsOfResets,
+    Reply,
+    body_bytes,
+)
 from pydanube.wire.danube import services
-from pydanube.wire.danube.convert import delivery_suffix, encode_message
+from pydanube.wire.danube.convert import delivered_place, delivery_suffix, encode_message
 from pydanube.wire.danube.generated import DanubeApi_pb2 as api
 from pydanube.wire.danube.marks import mark_of, marked_address
 from pydanube.wire.danube.status import refusal
@@ -30,6 +42,8 @@ _GROUP_MESSAGES_MAX = 256
 _GROUP_BYTES_MAX = 512 * 1024
 _REASON_CHARACTERS_MAX = 1024
 """A reason ends up in the dead letter, which clients must still be able to read."""
+
+_log = get_logger(__name__)
 
 _KINDS: dict[int, SubscriptionType] = {0: "Exclusive", 1: "Shared", 2: "Failover", 3: "KeyShared"}
 
@@ -115,7 +129,7 @@ class ConsumerServicer:
             await self._clock.sleep(REFUSAL_PAUSE_SECONDS)
             raise
         stream = registered.subscription.open_stream(registered.consumer, call.peer)
-        return self._messages(registered, stream, call)
+        return _Messages(registered, stream, self._messages(registered, stream, call))
 
     def _relayed(
         self, request: api.ReceiveRequest, call: Call
@@ -140,14 +154,19 @@ class ConsumerServicer:
 
     async def _messages(
         self, registered: RegisteredConsumer, stream: ConsumerStream, call: Call
-    ) -> AsyncIterator[Sequence[Body]]:
+    ) -> AsyncGenerator[Sequence[Body], None]:
         topic_metrics = self._metrics.topic(registered.topic.name)
         metrics = topic_metrics.subscription(registered.subscription.name)
         try:
             while True:
                 deliveries = await stream.next(_GROUP_MESSAGES_MAX, _GROUP_BYTES_MAX)
                 async for group, payload_bytes in self._groups(registered, stream, deliveries):
-                    yield group
+                    if payload_bytes > RECEIVED_BYTES_MAX // 2 and registered.topic.is_reliable:
+                        stream.long_messages.begin(_long_messages(group))
+                        yield group
+                        stream.long_messages.sent(self._clock.monotonic_ms())
+                    else:
+                        yield group
                     registered.subscription.drained(stream, len(group))
                     metrics.delivered(len(group), payload_bytes)
         except StreamEnded as ended:
@@ -253,6 +272,53 @@ class ConsumerServicer:
         )
         if not relayed:
             _refuse(reply, error)
+
+
+class _Messages(AsyncIterator[Sequence[Body]], HearsOfResets):
+    """What a consumer's stream sends, until it is closed."""
+
+    def __init__(
+        self,
+        registered: RegisteredConsumer,
+        stream: ConsumerStream,
+        groups: AsyncGenerator[Sequence[Body], None],
+    ) -> None:
+        self._registered = registered
+        self._stream = stream
+        self._groups = groups
+
+    @override
+    async def __anext__(self) -> Sequence[Body]:
+        return await anext(self._groups)
+
+    @override
+    def caller_reset(self) -> None:
+        refused = self._registered.subscription.refused(self._stream)
+        if refused is not None:
+            _log.warning(
+                "a client ended its stream at a message longer than the 4 MiB that stock clients "
+                "receive; it counts as failed: lower max_message_size, or raise what the client "
+                "receives",
+                topic=self._registered.topic.name,
+                subscription=self._registered.subscription.name,
+                consumer=self._registered.consumer.name,
+                offset=refused,
+            )
+
+    async def aclose(self) -> None:
+        """Let the stream end."""
+        await self._groups.aclose()
+
+
+def _long_messages(group: Sequence[Body]) -> list[Offset]:
+    """Return the offsets of messages in a group that stock clients do not take."""
+    found = []
+    for body in group:
+        if body_bytes(body) > RECEIVED_BYTES_MAX:
+            # The last part says where the message is from, and is whole by itself.
+            last = body if isinstance(body, bytes) else bytes(body[-1])
+            found.append(Offset(delivered_place(last)[1]))
+    return found
 
 
 def _offset(request: api.AckRequest | api.NackRequest) -> Offset:

@@ -72,7 +72,7 @@ class DiscoveryServicer:
         """Return where a topic is served, if that is another broker that lives."""
         if self._directory is None:
             return None
-        owner = self._directory.owner_of(topic)
+        owner = self._directory.owner_now(topic)
         record = self._directory.record_of(owner) if owner is not None else None
         if record is None or record.broker_url == self._urls.broker_url:
             return None

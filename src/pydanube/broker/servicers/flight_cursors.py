@@ -141,7 +141,7 @@ class CursorParts:
             holder=None if lease is None else lease.holder,
             ttl_ms=None if lease is None else lease.ttl_ms,
             holds=topic.leases.holds(action.subscription),
-            mark=subscription.mark,
+            mark=subscription.life,
         )
 
 
@@ -168,9 +168,9 @@ async def _position(verb: CursorVerb, action: CursorAction, topic: Topic) -> Off
 def _check_mark(action: CursorAction, topic: Topic, subscription: Subscription) -> None:
     """Refuse to advance a cursor that is not the one that the caller means any more."""
     mark = action.marks.get(topic.name)
-    if mark is not None and not subscription.knows(mark):
+    if mark is not None and mark != subscription.life:
         raise Conflict(
-            f"cursor {subscription.name} of {topic.name} was moved, or dropped and made again; ask "
+            f"cursor {subscription.name} of {topic.name} was dropped and made again; ask "
             "cursor.get where it stands, and advance it with the mark of that answer"
         )
 

@@ -127,7 +127,7 @@ class JournalWriter:
 
     Where there is no room, for a new file or behind the end of this one, nothing has failed yet:
     what was taken in waits, and what comes is refused, until there is. Then the same bytes are
-    written to the same place (docs/decisions/0053-room.md).
+    written to the same place (docs/decisions/0048-room.md).
     """
 
     def __init__(

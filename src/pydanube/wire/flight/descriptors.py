@@ -290,7 +290,7 @@ class CursorAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     holds: bool
     """Whether history from `position` on stays because of it."""
     mark: str | None = None
-    """Of this life of the cursor: dropped and made again, or moved by `seek`, it has another."""
+    """Of this life of the cursor: dropped and made again, it has another."""
 
 
 class SubscriptionsAction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,7 +25,6 @@ class ClientConnection(asyncio.Protocol):
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._flush_is_due = False
-        self._closing = False
         self._ticking: Timer | None = None
         self._transport: asyncio.Transport | None = None
         self.codec = ClientCodec(limits, clock.monotonic_ms(), self._flush_soon)
@@ -111,14 +110,13 @@ class ClientConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._transport is None:
-            return
+        if self._transport is None or self._transport.is_closing():
+            return  # Nobody is there yet, or any more.
         out = self.codec.take_output()
         if out:
             write_all(self._transport, out)
         codec = self.codec
-        if (codec.finished or (codec.leaving and not codec.streams)) and not self._closing:
-            self._closing = True
+        if codec.finished or (codec.leaving and not codec.streams):
             self._transport.close()
 
 

@@ -16,6 +16,7 @@ from pydanube.wire.calls import (
     CallRefused,
     DirectHandler,
     HandlerTable,
+    HearsOfResets,
     StatusCode,
     UnaryHandler,
     body_bytes,
@@ -166,7 +167,7 @@ class ServerCalls(ServerApplication):
         self, begin: Callable[[], Awaitable[AsyncIterator[Sequence[Body]]]], stream: ServerStream
     ) -> None:
         async def answer() -> None:
-            groups = await begin()
+            groups = stream.replies = await begin()
             try:
                 await self._send_all(stream, groups)
             finally:
@@ -195,7 +196,7 @@ class ServerCalls(ServerApplication):
         except Exception as error:  # noqa: BLE001 - The outermost frame of a call.
             self._refuse_unexpected(stream, error)
         finally:
-            stream.work = stream.drained = stream.inbox = None
+            stream.work = stream.drained = stream.inbox = stream.replies = None
 
     def _refuse_unexpected(self, stream: ServerStream, error: Exception) -> None:
         _log.error("unexpected error", path=stream.head.call.path, error=error)
@@ -246,7 +247,9 @@ class ServerCalls(ServerApplication):
         self._parked.hurry()
 
     @override
-    def caller_gone(self, stream: ServerStream) -> None:
+    def caller_gone(self, stream: ServerStream, *, reset: bool = False) -> None:
+        if reset and isinstance(stream.replies, HearsOfResets):
+            stream.replies.caller_reset()
         if stream.work is not None:
             self._abandoned.append(stream.work)
             if len(self._abandoned) == 1:

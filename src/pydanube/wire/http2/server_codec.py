@@ -244,7 +244,7 @@ class ServerCodec(Exchanges):
 
     @override
     def _gone(self, stream: ServerStream, code: int | None) -> None:
-        self._application.caller_gone(stream)
+        self._application.caller_gone(stream, reset=code is not None)
 
     @override
     def _drained(self, stream: ServerStream) -> None:

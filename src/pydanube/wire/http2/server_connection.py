@@ -259,8 +259,8 @@ class ServerConnection(Receiver, Busy):
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._farewell_ms is not None:
-            return  # The last word has been said.
+        if self._farewell_ms is not None or self._transport.is_closing():
+            return  # The last word has been said, or nobody is there to hear it.
         self._write_output()
         if self._codec.held:
             self._check_transport()

@@ -34,8 +34,8 @@ class ServerApplication(Protocol):
     def exchange_requests_ended(self, stream: ServerStream) -> None:
         """Take note that no more requests of such a call will come."""
 
-    def caller_gone(self, stream: ServerStream) -> None:
-        """Stop working for a call: nobody waits for the answer."""
+    def caller_gone(self, stream: ServerStream, *, reset: bool = False) -> None:
+        """Stop working for a call: nobody waits for the answer, maybe for its caller reset it."""
 
     def stream_drained(self, stream: ServerStream) -> None:
         """Go on with a call whose messages have all been sent."""

@@ -58,6 +58,7 @@ class ServerStream(Stream, Reply):
         "inbox",
         "length_left",
         "message",
+        "replies",
         "simple",
         "started_ms",
         "unread_bytes",
@@ -85,7 +86,8 @@ class ServerStream(Stream, Reply):
         self.work: Any = None
         self.drained: Any = None
         self.inbox: Any = None
-        """The task that works for the call, and what it waits for: the driver's own."""
+        self.replies: Any = None
+        """The task that works for the call, what it waits for and what it sends: the driver's."""
 
     @override
     def send(self, response: bytes) -> None:

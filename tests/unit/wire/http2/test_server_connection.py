@@ -103,8 +103,9 @@ class FakeTransport(asyncio.Transport):
 
 
 class OpenDoor:
-    def __init__(self, *, admits=True):
+    def __init__(self, *, admits=True, crowded=False):
         self.admits = admits
+        self.crowded = crowded
         self.present = set()
 
     def admit(self, connection):
@@ -114,6 +115,12 @@ class OpenDoor:
 
     def dismiss(self, connection):
         self.present.discard(connection)
+
+    def let_leave(self, stranger):
+        return not self.crowded
+
+    def has_left(self, stranger):
+        pass
 
 
 @pytest.fixture
@@ -400,6 +407,13 @@ async def test_a_connection_too_many_is_thrown_out_when_it_does_not_leave(connec
     assert not transport.aborted
     await asyncio.sleep(0)
     assert transport.aborted
+
+
+async def test_a_connection_too_many_is_thrown_out_at_once_where_many_are(connect):
+    transport = FakeTransport()
+    connect(transport, door=OpenDoor(admits=False, crowded=True))
+    assert transport.aborted
+    assert transport.writes == []
 
 
 async def test_a_connection_too_many_may_not_say_much(connect):
