@@ -366,7 +366,7 @@ class ClientConsumer:
             attempt = int(message.attributes.get(ATTEMPT, "1"))
             match self._judge(value_of(message.payload), attempt):
                 case Verdict.ACK:
-                    await persistently(self._ground, lambda: consumer.ack(message))
+                    await persistently(self._ground, lambda: consumer.ack(message, durable=True))
                 case Verdict.NACK:
                     with suppress(DanubeError):
                         await consumer.nack(message, reason="told to")
