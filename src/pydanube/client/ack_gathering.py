@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from pydanube.errors import DanubeError
+from pydanube.errors import DanubeError, Unavailable
 from pydanube.runtime.clock import Clock, Timer
 from pydanube.runtime.tasks import TaskScope, call_soon
 
@@ -44,7 +44,7 @@ class AckGatherer(Generic[Item]):
         self._is_due = False
         """Whether what is gathered goes out at the end of this turn of the event loop."""
         self._failure: Exception | None = None
-        self._sending: dict[asyncio.Future[None], None] = {}
+        self._sending: dict[asyncio.Future[Exception | None], None] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._tasks = TaskScope(self._broke)
 
@@ -66,8 +66,7 @@ class AckGatherer(Generic[Item]):
         if durable:
             sent = self._flush()
             assert sent is not None, "something was gathered"
-            await asyncio.shield(sent)
-            self.check()
+            self._raise(await asyncio.shield(sent))
         elif self._messages >= SENT_AT_ONCE:
             self._flush()
         elif not self._is_due:
@@ -76,15 +75,26 @@ class AckGatherer(Generic[Item]):
     async def flush(self) -> None:
         """Send what is gathered, and wait until all that was sent is confirmed."""
         self._flush()
-        if self._sending:
-            await asyncio.wait(list(self._sending))
+        sending = list(self._sending)
+        if sending:
+            await asyncio.wait(sending)
+        for sent in sending:
+            self._raise(sent.result())
         self.check()
+
+    def _raise(self, failure: Exception | None) -> None:
+        """Raise to everybody who waits for these acks, and then to nobody else."""
+        if failure is not None:
+            self._failure = None if self._failure is failure else self._failure
+            raise failure
 
     async def close(self) -> None:
         """Send nothing more."""
         self._end_turn()
         self._gathered = []
         await self._tasks.close()
+        for sent in list(self._sending):
+            self._confirmed(0, sent, self._cut_off())
 
     def _flush_later(self) -> None:
         self._is_due = True
@@ -102,31 +112,42 @@ class AckGatherer(Generic[Item]):
             self._timer.cancel()
             self._timer = None
 
-    def _flush(self) -> "asyncio.Future[None] | None":
+    def _flush(self) -> "asyncio.Future[Exception | None] | None":
         self._end_turn()
         if not self._gathered:
             return None
         items, messages = self._gathered, self._messages
         self._gathered, self._messages = [], 0
-        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sent: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self._sending[sent] = None
         self._tasks.start(self._carry(items, messages, sent), f"ack on {self._topic}")
         return sent
 
     async def _carry(
-        self, items: Sequence[Item], messages: int, sent: "asyncio.Future[None]"
+        self, items: Sequence[Item], messages: int, sent: "asyncio.Future[Exception | None]"
     ) -> None:
+        failure: Exception | None = self._cut_off()
         try:
             await self._send(items)
+            failure = None
         except DanubeError as error:
-            self._failure = error
+            failure = error
         finally:
-            self._confirmed(messages, sent)
+            self._confirmed(messages, sent, failure)
 
-    def _confirmed(self, messages: int, sent: "asyncio.Future[None]") -> None:
+    def _cut_off(self) -> DanubeError:
+        return Unavailable(
+            f"acks on {self._topic} were cut off before they were confirmed; their messages may be "
+            "delivered again"
+        )
+
+    def _confirmed(
+        self, messages: int, sent: "asyncio.Future[Exception | None]", failure: Exception | None
+    ) -> None:
+        self._failure = failure or self._failure
         self._unconfirmed -= messages
         del self._sending[sent]
-        sent.set_result(None)
+        sent.set_result(failure)
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
