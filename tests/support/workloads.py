@@ -14,7 +14,7 @@ from zlib import crc32
 from pydanube.client.client import Client
 from pydanube.client.consumer import Consumer
 from pydanube.client.message import ReceivedMessage
-from pydanube.errors import DanubeError
+from pydanube.errors import DanubeError, Unavailable
 from pydanube.model.policies import DispatchStrategy, SubscriptionType
 from pydanube.runtime.randomness import Randomness
 from pydanube.wire.calls import CallRefused, Channel
@@ -334,10 +334,12 @@ class ClientConsumer:
                     self.subscribed.set()
                     with suppress(DanubeError):
                         await self._consume(consumer, answers)
-                    await consumer.close()
+                    with suppress(Unavailable):  # Acks that nobody confirms are tried again.
+                        await consumer.close()
                     await self._ground.pause(0.01, 2.0)
             finally:
-                await client.close()
+                with suppress(Unavailable):
+                    await client.close()
 
     async def _open(self, client: Client) -> Consumer:
         return await persistently(
@@ -366,7 +368,7 @@ class ClientConsumer:
             attempt = int(message.attributes.get(ATTEMPT, "1"))
             match self._judge(value_of(message.payload), attempt):
                 case Verdict.ACK:
-                    await persistently(self._ground, lambda: consumer.ack(message))
+                    await persistently(self._ground, lambda: consumer.ack(message, durable=True))
                 case Verdict.NACK:
                     with suppress(DanubeError):
                         await consumer.nack(message, reason="told to")
