@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from pydanube.broker.recovery_plan import NewSubscription, NewTopic
-from pydanube.cluster.records import Assignment, encode
+from pydanube.cluster.records import Assignment, ReplicaSet, encode
 from pydanube.errors import AlreadyExists
 from pydanube.metadata import keys
 from pydanube.metadata.restores import (
@@ -73,7 +73,7 @@ class Writing(Struct, frozen=True, kw_only=True):
             Put(keys.topic_record(topic.name), msgspec.json.encode(topic.record)),
             Put(keys.namespace_topic(topic.name), b"null"),
             Put(keys.recovered(topic.record.id), b"%d" % topic.epoch),
-            *self._give(topic.name),
+            *self._give(topic.name, topic.epoch, topic.journal_end - topic.journal_first),
         ]
         await self.store.transact([], operations)
 
@@ -89,19 +89,30 @@ class Writing(Struct, frozen=True, kw_only=True):
             for each in self.store.list(keys.BROKERS)
             if each.key.endswith(name) and each.key != self._mine(name)
         ]
-        operations += [Delete(keys.replicas(name)), Delete(keys.handover(name))]
-        operations.append(Delete(keys.unassigned_topic(name)))
+        operations += [Delete(keys.handover(name)), Delete(keys.unassigned_topic(name))]
         operations.append(Put(keys.recovered(moved.id), b"%d" % moved.epoch))
-        await self.store.transact([], [*operations, *self._give(name)])
+        await self.store.transact(
+            [], [*operations, *self._give(name, moved.epoch, moved.end - moved.first)]
+        )
 
     def _mine(self, name: str) -> str:
         return keys.assignment(self.broker, name) if self.broker is not None else ""
 
-    def _give(self, name: str) -> list[Operation]:
+    def _give(self, name: str, epoch: int, journaled: int) -> list[Operation]:
+        """Let this broker serve a topic, and nobody else before its journal has been read.
+
+        While this runs the broker is not there, so the leader looks for another one. The set of
+        journals says that the newest messages are in this one alone: then the leader waits.
+        """
         if self.broker is None:
             return []
         assignment = Assignment(reason="failover", time_ms=self.now_ms)
-        return [Put(self._mine(name), encode(assignment))]
+        journals = ReplicaSet(epoch=epoch, members=(self.broker,))
+        is_here = epoch > 0 and journaled > 0
+        return [
+            Put(self._mine(name), encode(assignment)),
+            Put(keys.replicas(name), encode(journals)) if is_here else Delete(keys.replicas(name)),
+        ]
 
     async def segments(self, name: str, topic_id: TopicId, chain: Chain) -> None:
         """Make a topic's entries those of a chain; each object is read and checked as a whole."""
