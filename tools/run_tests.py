@@ -67,7 +67,11 @@ def main(arguments: list[str]) -> int:
 
 
 def plan(arguments: list[str]) -> list[list[Stage]]:
-    """Return lanes of stages: what computes, Spark, and what mostly waits."""
+    """Return lanes of stages: what computes, and what mostly waits.
+
+    Spark fills the disk's queue, so that syncs of brokers take seconds beside it: it comes last,
+    when those have ended that watch leases.
+    """
     paths = [argument for argument in arguments if (ROOT / argument.partition("::")[0]).exists()]
     if paths:
         return [[Stage("chosen", tuple(arguments))]]
@@ -79,8 +83,11 @@ def plan(arguments: list[str]) -> list[list[Stage]]:
         if name in folders
     }
     return [
-        [Stage("quick", (*quick, "-n", "2", *arguments)), whole["simulation"]],
-        [Stage("spark", (SPARK, *arguments))],
+        [
+            Stage("quick", (*quick, "-n", "2", *arguments)),
+            whole["simulation"],
+            Stage("spark", (SPARK, *arguments)),
+        ],
         [
             Stage("protocol", (PROTOCOL, "-n", "4", *arguments)),
             whole["integration"],
