@@ -160,9 +160,6 @@ class KafkaLink:
                 self._consumer.commit(messages[-1], asynchronous=True)
         self._consumer.commit(asynchronous=False)
 
-    async def consume_one_by_one(self, handle: Handle) -> None:
-        raise NotSupported("not written for this system")
-
     async def close(self) -> None:
         if hasattr(self, "_consumer"):
             self._consumer.close()

@@ -22,16 +22,7 @@ FSYNC = {"file": "every two minutes, after the reply", "sync-always": "before re
 
 class NatsSystem:
     link = "benchmarks.peers.nats_jetstream:NatsLink"
-    jobs = (
-        "publish",
-        "backlog",
-        "end_to_end",
-        "one_in_flight",
-        "latency",
-        "loop",
-        "loop_1k",
-        "loop_10k",
-    )
+    jobs = ("publish", "backlog", "end_to_end", "one_in_flight", "latency")
 
     def __init__(self, kind: str) -> None:
         self.name = f"nats-{kind}"
@@ -137,18 +128,6 @@ class NatsLink:
                 continue
             goes_on = handle([message.data for message in messages])
             await messages[-1].ack()
-        await self._nats.flush()
-
-    async def consume_one_by_one(self, handle: Handle) -> None:
-        goes_on = True
-        while goes_on:
-            try:
-                messages = await self._pull.fetch(FETCH, timeout=5)
-            except nats.errors.TimeoutError:
-                continue
-            for message in messages:
-                goes_on = handle([message.data])
-                await message.ack()
         await self._nats.flush()
 
     async def close(self) -> None:

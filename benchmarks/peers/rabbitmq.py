@@ -117,9 +117,6 @@ class RabbitLink:
             await messages[-1].ack(multiple=True)
         await self._queue.cancel(tag)
 
-    async def consume_one_by_one(self, handle: Handle) -> None:
-        raise NotSupported("not written for this system")
-
     async def close(self) -> None:
         await self._connection.close()
 

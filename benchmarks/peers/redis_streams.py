@@ -20,16 +20,7 @@ FSYNC = {"always": "before reply", "everysec": "every second, after the reply"}
 
 class RedisSystem:
     link = "benchmarks.peers.redis_streams:RedisLink"
-    jobs = (
-        "publish",
-        "backlog",
-        "end_to_end",
-        "one_in_flight",
-        "latency",
-        "loop",
-        "loop_1k",
-        "loop_10k",
-    )
+    jobs = ("publish", "backlog", "end_to_end", "one_in_flight", "latency")
 
     def __init__(self, appendfsync: str) -> None:
         self.name = f"redis-{appendfsync}"
@@ -115,17 +106,6 @@ class RedisLink:
             entries = found[0][1] if isinstance(found, list) else next(iter(found.values()))[0]
             goes_on = handle([fields[b"p"] for _, fields in entries])
             self._redis.xack(self._topic, GROUP, *(entry for entry, _ in entries))
-
-    async def consume_one_by_one(self, handle: Handle) -> None:
-        goes_on = True
-        while goes_on:
-            found = await self._overlapping.xreadgroup(
-                GROUP, "one", {self._topic: ">"}, count=FETCH, block=60_000
-            )
-            entries = found[0][1] if isinstance(found, list) else next(iter(found.values()))[0]
-            for entry, fields in entries:
-                goes_on = handle([fields[b"p"]])
-                await self._overlapping.xack(self._topic, GROUP, entry)
 
     async def close(self) -> None:
         self._redis.close()

@@ -69,9 +69,7 @@ class Client(BlockingClient):
 
     @override
     def close(self) -> None:
-        """Close producers and consumers, then the connections.
-
-        Raises what the first of them raised, once all is closed."""
+        """Close producers and consumers, then the connections."""
         self._close()
 
     @property
@@ -317,32 +315,18 @@ class Consumer(BlockingContext["AsyncConsumer[Value]"], Generic[Value]):
         """
         return self._wait(self._inner.receive(seconds_max=seconds_max))
 
-    def ack(self, message: ReceivedMessage[Any], *, durable: bool = False) -> None:
-        """Report a message as done; acks are gathered and sent together, within milliseconds.
+    def ack(self, message: ReceivedMessage[Any]) -> None:
+        """Report a message as done: once this returns it is not delivered again."""
+        self._wait(self._inner.ack(message))
 
-        It returns at once while there is room. Until `flush` or `close` has returned, a crash may
-        bring the message again; with `durable` it waits until that is over for this one. Why an ack
-        failed is raised by the next one, by `flush`, or by `close`.
-        """
-        self._wait(self._inner.ack(message, durable=durable))
-
-    def ack_until(
-        self, last: ReceivedMessage[Any] | DeliveredBatch, *, durable: bool = False
-    ) -> None:
+    def ack_until(self, last: ReceivedMessage[Any] | DeliveredBatch) -> None:
         """Report a message or batch as done, and all before it that this consumer has received.
 
         That is what lies at lower offsets of the same topic or partition, was received here, and
         was neither acked nor nacked; what other consumers have, or what waits unread, is not
-        touched. It waits as `ack` does.
+        touched. Once this returns nothing of it is delivered again.
         """
-        self._wait(self._inner.ack_until(last, durable=durable))
-
-    def flush(self) -> None:
-        """Return once all that was acked is durable, and is never delivered again.
-
-        Raises why an ack failed; its messages are delivered again.
-        """
-        self._wait(self._inner.flush())
+        self._wait(self._inner.ack_until(last))
 
     def nack(
         self,
@@ -393,13 +377,13 @@ class Consumer(BlockingContext["AsyncConsumer[Value]"], Generic[Value]):
         """
         return self._iterate(self._inner.batches())
 
-    def ack_batch(self, batch: DeliveredBatch, *, durable: bool = False) -> None:
-        """Report all messages of a batch as done; it waits as `ack` does.
+    def ack_batch(self, batch: DeliveredBatch) -> None:
+        """Report all messages of a batch as done: once this returns they are not delivered again.
 
         Unlike single messages, batches can be settled only while this consumer is open. To settle
         some rows alone, give `batch.slice(start, end)`.
         """
-        self._wait(self._inner.ack_batch(batch, durable=durable))
+        self._wait(self._inner.ack_batch(batch))
 
     def nack_batch(
         self, batch: DeliveredBatch, *, delay_ms: int = 0, reason: str | None = None
@@ -409,11 +393,10 @@ class Consumer(BlockingContext["AsyncConsumer[Value]"], Generic[Value]):
 
     @override
     def close(self) -> None:
-        """Stop receiving; what was acked is durable then. Unread messages are delivered again.
+        """Stop receiving. Unread messages are dropped; the broker delivers them again.
 
         Messages received before can still be acked until the client closes. The place is free for
-        others at once. A given name may come back; one that was made up is forgotten. Raises why
-        acks failed, or were not confirmed in time, once it is closed: their messages come again.
+        others at once. A given name may come back; one that was made up is forgotten.
         """
         self._end(self._inner.close())
 

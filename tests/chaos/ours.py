@@ -95,7 +95,7 @@ class _Single(Session):
             message.offset,
             value_of(message.payload),
             message.routing_key or "",
-            partial(self._consumer.ack, message, durable=True),
+            partial(self._consumer.ack, message),
         )
 
 
@@ -116,7 +116,7 @@ class _Batches(Session):
             batch.offset + number,
             value_of(payload),
             key or "",
-            partial(self._consumer.ack_batch, batch.slice(number, number + 1), durable=True),
+            partial(self._consumer.ack_batch, batch.slice(number, number + 1)),
             keeps=False,
         )
 

@@ -3,6 +3,7 @@
 Longer runs are made by hand; `docs/reliability.md` tells of the last one.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +50,7 @@ def test_a_short_run_keeps_every_law(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("law", "brokers", "faults", "deeds"),
     [
-        ("lost", ("--command", WITHOUT_SYNC), "kill", ""),
+        ("lost|two values", ("--command", WITHOUT_SYNC), "kill", ""),
         ("stale ack", ("--plant", "acks_count_by_name_and_offset_alone"), "", "recreate"),
         ("stuck", ("--plant", "a_stuck_journal_keeps_the_lease"), "EIO", ""),
     ],
@@ -63,6 +64,6 @@ def test_a_run_finds_a_planted_bug(
         *("--faults", faults, "--deeds", deeds, "--drain-max", "15"),
     )
     assert code == FOUND, printed
-    assert f"**{law}**" in printed, printed
+    assert re.search(rf"\*\*({law})\*\*", printed), printed
     assert str(tmp_path / "run") in printed, "the logs of a run that found something are kept"
     assert (tmp_path / "run" / "local" / "conductor.history").exists()

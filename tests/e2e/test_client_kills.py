@@ -78,7 +78,7 @@ class Load:
                     continue
                 self.last_ack = batch.end
                 try:
-                    await consumer.ack_until(batch, durable=True)
+                    await consumer.ack_until(batch)
                 except pydanube.Unavailable:
                     continue
                 self.acked_until = max(self.acked_until, batch.end)

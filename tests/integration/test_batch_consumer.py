@@ -63,7 +63,7 @@ async def test_consumption_goes_on_when_the_broker_comes_back(tmp_path: Path) ->
         await publish(client, 10)
         async with client.consumer(TOPIC, "s", start_position="earliest") as consumer:
             batches = consumer.batches()
-            await consumer.ack_batch(await anext(batches), durable=True)
+            await consumer.ack_batch(await anext(batches))
             await asyncio.to_thread(broker.stop)
             await asyncio.to_thread(broker.start)
             await publish(client, 5, start=10)

@@ -79,9 +79,7 @@ class RecordedChannel(ExchangeChannel):
     async def stream(
         self, path: str, request: bytes, *, metadata: Mapping[str, str] | None = None
     ) -> AsyncGenerator[bytes, None]:
-        if path != services.RECEIVE_MESSAGES.path:
-            # What is recorded is each message and each ack; those of batches would not be seen.
-            raise CallRefused(StatusCode.UNIMPLEMENTED, f"{path} is not recorded")
+        assert path == services.RECEIVE_MESSAGES.path, "the only stream there is"
         consumer = api.ReceiveRequest.FromString(request).consumer_id
         history, memory = self._history, self._memory
         name = memory.consumers.get(consumer, str(consumer))

@@ -14,7 +14,7 @@ from zlib import crc32
 from pydanube.client.client import Client
 from pydanube.client.consumer import Consumer
 from pydanube.client.message import ReceivedMessage
-from pydanube.errors import DanubeError, Unavailable
+from pydanube.errors import DanubeError
 from pydanube.model.policies import DispatchStrategy, SubscriptionType
 from pydanube.runtime.randomness import Randomness
 from pydanube.wire.calls import CallRefused, Channel
@@ -334,12 +334,10 @@ class ClientConsumer:
                     self.subscribed.set()
                     with suppress(DanubeError):
                         await self._consume(consumer, answers)
-                    with suppress(Unavailable):  # Acks that nobody confirms are tried again.
-                        await consumer.close()
+                    await consumer.close()
                     await self._ground.pause(0.01, 2.0)
             finally:
-                with suppress(Unavailable):
-                    await client.close()
+                await client.close()
 
     async def _open(self, client: Client) -> Consumer:
         return await persistently(
@@ -368,7 +366,7 @@ class ClientConsumer:
             attempt = int(message.attributes.get(ATTEMPT, "1"))
             match self._judge(value_of(message.payload), attempt):
                 case Verdict.ACK:
-                    await persistently(self._ground, lambda: consumer.ack(message, durable=True))
+                    await persistently(self._ground, lambda: consumer.ack(message))
                 case Verdict.NACK:
                     with suppress(DanubeError):
                         await consumer.nack(message, reason="told to")

@@ -20,6 +20,7 @@ from pydanube.client.consumer import Consumer
 from pydanube.client.message import SentMessage
 from pydanube.client.producer import Producer
 
+ACKS_UNDER_WAY = 16
 """Of batches; a consumer that waits for each would be as slow as the disk's sync."""
 _GATHERED = "send() futures, gathered per tick of the event loop"
 _BATCHES = "Arrow batches as they were stored, each acked"
@@ -148,22 +149,16 @@ class DanubeLink(Link):
     @override
     async def consume(self, handle: Handle) -> None:
         assert self._consumer is not None, "not prepared"
+        loop, acks = asyncio.get_running_loop(), deque[asyncio.Task[None]]()
         async for batch in self._consumer.batches():
             goes_on = handle(batch.payloads())
-            await self._consumer.ack_batch(batch)
+            acks.append(loop.create_task(self._consumer.ack_batch(batch)))
+            if len(acks) >= ACKS_UNDER_WAY:
+                await acks.popleft()
             if not goes_on:
                 break
-        await self._consumer.flush()
-
-    @override
-    async def consume_one_by_one(self, handle: Handle) -> None:
-        assert self._consumer is not None, "not prepared"
-        goes_on = True
-        while goes_on:
-            message = await self._consumer.receive()
-            goes_on = handle([message.payload])
-            await self._consumer.ack(message)
-        await self._consumer.flush()
+        for ack in acks:
+            await ack
 
     @override
     async def close(self) -> None:

@@ -36,9 +36,6 @@ class Link(Protocol):
         What was handled is acked when this returns.
         """
 
-    async def consume_one_by_one(self, handle: Handle) -> None:
-        """Likewise, with a loop that receives one message and acks it before the next."""
-
     async def close(self) -> None:
         """Release everything."""
 

@@ -23,8 +23,6 @@ class Job(Struct, frozen=True, kw_only=True):
     """Messages a second that are due; None: as many as go through the window."""
     batch_rows: int | None = None
     """Messages that the application hands over at once."""
-    one_by_one: bool = False
-    """Whether the consumer is written as people write it first: receive one, ack it, again."""
 
 
 PUBLISH: Final = Job(name="publish", title="publish", window=WINDOW)
@@ -47,34 +45,7 @@ PUBLISH_BATCHES: Final = Job(
     batch_rows=1_000,
 )
 
-LOOPS: Final = (
-    Job(
-        name="loop",
-        title="receive and ack one by one",
-        window=WINDOW,
-        consumes=True,
-        one_by_one=True,
-    ),
-    Job(
-        name="loop_1k",
-        title="that loop at 1,000 msg/s",
-        window=WINDOW,
-        consumes=True,
-        rate=1_000,
-        one_by_one=True,
-    ),
-    Job(
-        name="loop_10k",
-        title="that loop at 10,000 msg/s",
-        window=WINDOW,
-        consumes=True,
-        rate=10_000,
-        one_by_one=True,
-    ),
-)
-"""What people write first; for comparisons with peers."""
-
-JOBS: Final = (PUBLISH, BACKLOG, END_TO_END, ONE_IN_FLIGHT, LATENCY, PUBLISH_BATCHES, *LOOPS)
+JOBS: Final = (PUBLISH, BACKLOG, END_TO_END, ONE_IN_FLIGHT, LATENCY, PUBLISH_BATCHES)
 """In the order of running: `backlog` consumes what `publish` has left behind."""
 
 

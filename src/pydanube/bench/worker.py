@@ -157,8 +157,7 @@ async def _publish_paced(link: Link, rate: int, assignment: Assignment) -> list[
 
 async def _consume(link: Link, assignment: Assignment) -> Outcome:
     clock = SystemClock()
-    job = job_named(assignment.job)
-    paced = job.rate is not None
+    paced = job_named(assignment.job).rate is not None
     latencies: list[float] = []
     received = 0
     began, cpu = clock.monotonic_seconds(), _cpu_seconds()
@@ -174,7 +173,7 @@ async def _consume(link: Link, assignment: Assignment) -> Outcome:
             latencies.extend([now - _STAMP.unpack_from(payload)[0] for payload in payloads])
         return not is_last
 
-    await (link.consume_one_by_one if job.one_by_one else link.consume)(handle)
+    await link.consume(handle)
     return Outcome(
         messages=received,
         began=began,

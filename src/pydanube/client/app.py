@@ -9,7 +9,7 @@ app.run()
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,6 +19,7 @@ from msgspec import Struct
 from pydanube.client.client import DEFAULT_URL, Client, Opening, connect
 from pydanube.client.codecs import Codec
 from pydanube.client.consumer import Consumer
+from pydanube.client.errors import UndecodablePayload
 from pydanube.client.failing import agree_on_failures, tell_of_stops
 from pydanube.client.handlers import (
     Handler,
@@ -28,11 +29,11 @@ from pydanube.client.handlers import (
     returned_by,
     wanted_by,
 )
-from pydanube.client.handling import Handling, concurrency_of
+from pydanube.client.message import ReceivedMessage
 from pydanube.client.producer import Producer
 from pydanube.client.producer_schema import check_consumer_type, producer_schema
-from pydanube.errors import Conflict, InvalidRequest, NotFound, Overloaded
-from pydanube.model.policies import FailurePolicy, SubscriptionType
+from pydanube.errors import Conflict, DanubeError, InvalidRequest, NotFound
+from pydanube.model.policies import SubscriptionType
 from pydanube.model.schemas import SchemaReference
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.clock import Clock, SystemClock
@@ -42,7 +43,10 @@ from pydanube.runtime.threads import WorkerThreads
 
 CONCURRENCY_MAX = 1_000
 STOP_SECONDS_MAX = 30.0
+VALUES_MAX = 1_000
+"""How many values a handler of lists is called with at most."""
 _ABSENT_SECONDS = 1.0
+_REASON_CHARACTERS_MAX = 500
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -84,7 +88,7 @@ class App:
         type: object | None = None,
         subscription_type: SubscriptionType = "Shared",
         start_position: str | None = None,
-        concurrency: int | None = None,
+        concurrency: int = 1,
         undecodable: Undecodable = "nack",
         schema: str | SchemaReference | None = None,
         retries: int | None = None,
@@ -93,14 +97,10 @@ class App:
         """Call the function with each message of a subscription, named like it unless told.
 
         Its argument says what it takes: a dataclass, Struct, pydantic model, str, bytes or dict;
-        `ReceivedMessage[Order]` for all that a message has; `list[Order]` for many at once. A
-        payload of another type is nacked, or dropped. With a `schema`, a type that cannot read the
-        subject's latest version ends the app at once.
-
-        Messages of one routing key are handled in order, one after the other, and one that failed
-        is handled again before those behind it. Coroutines handle many keys at once; messages
-        without a key, plain functions, which run on a thread, and lists come one after the other.
-        With a `concurrency` so many calls run at once, also of messages without a key.
+        `ReceivedMessage[Order]` for all that a message has; `list[Order]` for many at once. Up to
+        `concurrency` calls run at once; with one, messages come in order. Plain functions run on
+        threads. A payload of another type is nacked, or dropped. With a `schema`, a type that
+        cannot read the subject's latest version ends the app at once.
 
         What is nacked comes again `retries` times, and then goes to a dead-letter topic:
         `dead_letter` names it, and True means the topic's name with -dlq behind it. False lets
@@ -109,7 +109,7 @@ class App:
         """
 
         def register(function: Function) -> Function:
-            if concurrency is not None and not 1 <= concurrency <= CONCURRENCY_MAX:
+            if not 1 <= concurrency <= CONCURRENCY_MAX:
                 raise InvalidRequest(
                     f"concurrency must be 1 to {CONCURRENCY_MAX}, not {concurrency}"
                 )
@@ -275,31 +275,22 @@ class _Running:
 
     async def _serve(self, subscriber: Subscriber) -> None:
         try:
-            joined = await self._interruptible(self._join(subscriber))
-            if joined is None:
+            consumer = await self._interruptible(self._join(subscriber))
+            if consumer is None:
                 return
-            consumer, policy = joined
             threads = None
             if not subscriber.is_async:
-                count = concurrency_of(subscriber)
-                threads = WorkerThreads(f"handler-{subscriber.topic}", count)
+                threads = WorkerThreads(f"handler-{subscriber.topic}", subscriber.concurrency)
                 self._threads.append(threads)
             self._tasks.start(tell_of_stops(consumer), f"state of {subscriber.subscription}")
-            handling = Handling(
-                subscriber,
-                consumer,
-                policy,
-                partial(self._publish, subscriber),
-                self._clock,
-                threads,
-                self._stopping,
-            )
-            await handling.run(self._interruptible)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(subscriber.concurrency):
+                    group.create_task(self._work(subscriber, consumer, threads))
         finally:
             self._workers -= 1
             self._ended.set()
 
-    async def _join(self, subscriber: Subscriber) -> tuple["Consumer[bytes]", FailurePolicy | None]:
+    async def _join(self, subscriber: Subscriber) -> "Consumer[bytes]":
         """Subscribe, and wait for the topic if it is not there yet."""
         assert self._client is not None
         told = False
@@ -309,8 +300,8 @@ class _Running:
                     await check_consumer_type(
                         self._client.schemas, subscriber.schema, subscriber.codec
                     )
-                policy = await agree_on_failures(self._client, subscriber)
-                consumer = await self._client.consumer(
+                await agree_on_failures(self._client, subscriber)
+                return await self._client.consumer(
                     subscriber.topic,
                     subscriber.subscription,
                     subscription_type=subscriber.subscription_type,
@@ -320,9 +311,17 @@ class _Running:
                 if not told:
                     _log.warning("waiting for a topic", topic=subscriber.topic, reason=str(error))
                 told = True
-            else:
-                return consumer, policy
             await self._clock.sleep(_ABSENT_SECONDS)
+
+    async def _work(
+        self, subscriber: Subscriber, consumer: "Consumer[bytes]", threads: WorkerThreads | None
+    ) -> None:
+        call = _caller(subscriber, threads)
+        while not self._stopping.is_set():
+            messages = await self._interruptible(self._receive(subscriber, consumer))
+            if messages is None:
+                return
+            await self._handle(subscriber, consumer, messages, call)
 
     async def _interruptible(self, work: Any) -> Any:  # noqa: ANN401  # As the coroutine returns.
         """Wait for something that stopping may cut off; None then."""
@@ -339,20 +338,119 @@ class _Running:
         finally:
             self._idle.discard(task)
 
-    async def _publish(
+    async def _receive(
+        self, subscriber: Subscriber, consumer: "Consumer[bytes]"
+    ) -> list[ReceivedMessage[bytes]]:
+        messages = [await consumer.receive()]
+        while subscriber.wants == "values" and len(messages) < VALUES_MAX:
+            waiting = consumer.receive_nowait()
+            if waiting is None:
+                break
+            messages.append(waiting)
+        return messages
+
+    async def _handle(
         self,
         subscriber: Subscriber,
-        result: Any,  # noqa: ANN401
-    ) -> Awaitable[object] | None:
-        """Send what a handler returned, and return what to wait for until it is stored."""
+        consumer: "Consumer[bytes]",
+        messages: list[ReceivedMessage[bytes]],
+        call: Callable[[Any], Any],
+    ) -> None:
+        values: list[Any] = []
+        decoded: list[ReceivedMessage[bytes]] = []
+        for message in messages:
+            try:
+                value = subscriber.codec.decode(message.payload)
+            except UndecodablePayload as error:
+                if subscriber.wants != "message":
+                    await self._settle_undecodable(subscriber, consumer, message, error)
+                    continue
+                value = None
+            values.append(value)
+            decoded.append(message)
+        if not decoded:
+            return
+        argument = _argument(subscriber, decoded, values)
+        try:
+            result = await call(argument)
+            await self._publish(subscriber, result)
+        except Exception as error:  # noqa: BLE001  # Whatever a handler raises is a nack.
+            _log.error(
+                "a handler failed",
+                error=error,
+                topic=subscriber.topic,
+                offset=decoded[0].offset,
+            )
+            reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS_MAX]
+            await _settle(partial(consumer.nack, reason=reason), decoded)
+        else:
+            await _settle(consumer.ack, decoded)
+
+    async def _settle_undecodable(
+        self,
+        subscriber: Subscriber,
+        consumer: "Consumer[bytes]",
+        message: ReceivedMessage[bytes],
+        error: UndecodablePayload,
+    ) -> None:
+        _log.error(
+            "a payload cannot be decoded",
+            topic=message.topic,
+            offset=message.offset,
+            reason=str(error),
+            fate=subscriber.undecodable,
+        )
+        if subscriber.undecodable == "drop":
+            await _settle(consumer.ack, [message])
+        else:
+            reason = str(error)[:_REASON_CHARACTERS_MAX]
+            await _settle(partial(consumer.nack, reason=reason), [message])
+
+    async def _publish(self, subscriber: Subscriber, result: Any) -> None:  # noqa: ANN401
         publisher = self._publishers.get(subscriber.handler)
         if publisher is None or result is None:
-            return None
+            return
         key = publisher.key(result) if publisher.key is not None else None
         payload = publisher.codec.encode(result)
-        producer = self._producers[subscriber.handler]
-        try:
-            return producer.send_nowait(payload, routing_key=key)
-        except Overloaded:  # Wait for room, then.
-            await producer.send(payload, routing_key=key)
-            return None
+        await self._producers[subscriber.handler].send(payload, routing_key=key)
+
+
+def _caller(subscriber: Subscriber, threads: WorkerThreads | None) -> Callable[[Any], Any]:
+    if threads is None:
+        return subscriber.handler
+
+    async def call(argument: Any) -> Any:  # noqa: ANN401  # What the handler takes and gives.
+        return await threads.run(partial(subscriber.handler, argument))
+
+    return call
+
+
+def _argument(
+    subscriber: Subscriber, messages: list[ReceivedMessage[bytes]], values: list[Any]
+) -> object:
+    match subscriber.wants:
+        case "message":
+            return messages[0].with_codec(subscriber.codec)
+        case "values":
+            return values
+        case "value":
+            return values[0]
+
+
+async def _settle(
+    settle: Callable[[ReceivedMessage[Any]], Any], messages: list[ReceivedMessage[bytes]]
+) -> None:
+    """Ack or nack; what could not be settled is delivered again, which is no reason to stop."""
+    outcomes = await asyncio.gather(
+        *(settle(message) for message in messages), return_exceptions=True
+    )
+    for message, outcome in zip(messages, outcomes, strict=True):
+        if isinstance(outcome, DanubeError):
+            _log.warning(
+                "a message was not settled",
+                topic=message.topic,
+                offset=message.offset,
+                reason=str(outcome),
+            )
+        elif isinstance(outcome, BaseException):
+            raise outcome

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from pydanube.client.brokers import Brokers, OpenChannel, Surroundings
 from pydanube.client.codecs import Value, codec_for
 from pydanube.client.connection import Connection, Subscription
-from pydanube.client.consumer import Consumer, raise_first
+from pydanube.client.consumer import Consumer
 from pydanube.client.options import (
     BATCH_BYTES_MAX,
     BATCH_MESSAGES_MAX,
@@ -29,7 +29,7 @@ from pydanube.client.producer import Producer, topic_producers, topics_to_produc
 from pydanube.client.producer_schema import check_consumer_type, producer_schema
 from pydanube.client.retry import RetryPolicy
 from pydanube.client.schemas import Schemas
-from pydanube.errors import DanubeError, InvalidRequest, NotFound
+from pydanube.errors import InvalidRequest, NotFound
 from pydanube.model.failure_policies import FailurePolicyChange
 from pydanube.model.names import check_topic_name
 from pydanube.model.policies import FailurePolicy, SubscriptionType
@@ -80,11 +80,7 @@ class Opening(Generic[Opened]):
         traceback: TracebackType | None,
     ) -> None:
         assert self._opened is not None, "left before it was entered"
-        try:
-            await self._opened.close()
-        except DanubeError:
-            if error is None:
-                raise  # Otherwise what went wrong first is what the caller wants to know.
+        await self._opened.close()
 
 
 class Client:
@@ -267,15 +263,11 @@ class Client:
         return self._brokers
 
     async def close(self) -> None:
-        """Close producers and consumers, then the connections.
-
-        Raises what the first of them raised, once all is closed.
-        """
+        """Close producers and consumers, then the connections."""
         self.closed = True
         opened, self._opened = self._opened, []
-        outcomes = await asyncio.gather(*(each.close() for each in opened), return_exceptions=True)
+        await asyncio.gather(*(each.close() for each in opened))
         await self._brokers.close()
-        raise_first(outcomes)
 
     def _keep(self, opened: Opened) -> Opened:
         self._opened = [each for each in self._opened if not each.closed]

@@ -1,7 +1,7 @@
 """Receives messages of a topic or of its partitions, across restarts and moves of brokers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import override
@@ -9,11 +9,10 @@ from typing_extensions import override
 from pydanube.client.brokers import Brokers
 from pydanube.client.codecs import Codec, Value
 from pydanube.client.connection import Subscription
-from pydanube.client.item_queue import ItemQueue
 from pydanube.client.message import ReceivedMessage
 from pydanube.client.single_consumer import SETTLE_SECONDS_MAX, TopicConsumer
 from pydanube.client.standings import changes, standings
-from pydanube.errors import Conflict, DanubeError, InvalidRequest, NotSupported, Unavailable
+from pydanube.errors import Conflict, InvalidRequest, NotSupported, Unavailable
 from pydanube.model.standing import SubscriptionStanding
 from pydanube.observability.logging import get_logger
 from pydanube.runtime.tasks import TaskScope
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from pydanube.client.batch_consumer import BatchSource, DeliveredBatch
 
 QUEUE_MESSAGES_MAX = 100
-TAKEN_IN_TURN_MAX = 256
-CLOSE_SECONDS_MAX = 5.0
-"""How long closing waits for acks to be confirmed."""
 
 _log = get_logger(__name__)
 
@@ -46,8 +42,9 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
     ) -> None:
         self._brokers = brokers
         self._subscription = subscription
-        self._queue = ItemQueue[ReceivedMessage[Value]](QUEUE_MESSAGES_MAX)
-        self._taken_in_turn = 0
+        self._queue: asyncio.Queue[ReceivedMessage[Value] | None] = asyncio.Queue(
+            QUEUE_MESSAGES_MAX
+        )
         self._sources: dict[str, BatchSource] = {}
         self._failure: Exception | None = None
         self.closed = False
@@ -78,7 +75,7 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         _log.warning("a consumer was displaced", consumer=name, topics=", ".join(self.topics))
         await self._tasks.close()
         self._drop_unread()
-        self._queue.end()
+        self._queue.put_nowait(None)
 
     async def open(self) -> None:
         """Subscribe everywhere, then start to receive; raises what any subscribe raises."""
@@ -96,73 +93,45 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         TimeoutError if none comes within `seconds_max`.
         """
         self._check_single()
-        message = self._queue.take()
-        if message is None:
-            async with asyncio.timeout(seconds_max):
-                message = await self._queue.wait()
-        elif self._taken_in_turn >= TAKEN_IN_TURN_MAX:
-            # Whoever never waits lets nothing else run: no other task, and no ack on its way.
-            await self._brokers.surroundings.clock.sleep(0)
-            self._taken_in_turn = 0
-        if message is None:
-            raise self._failure or Conflict("this consumer is closed")
-        self._taken_in_turn += 1
-        self._partition_of(message).taken(message.receipt)
-        return message
+        async with asyncio.timeout(seconds_max):
+            message = await self._queue.get()
+        if message is not None:
+            self._partition_of(message).taken(message.receipt)
+            return message
+        self._queue.put_nowait(None)  # Others may wait for the end too.
+        raise self._failure or Conflict("this consumer is closed")
 
     def receive_nowait(self) -> ReceivedMessage[Value] | None:
         """Return a message that waits here already; None if there is none."""
         self._check_single()
-        message = self._queue.take()
-        if message is not None:
-            self._partition_of(message).taken(message.receipt)
+        if self._queue.empty():
+            return None
+        message = self._queue.get_nowait()
+        if message is None:
+            self._queue.put_nowait(None)  # For those who wait for the end.
+            return None
+        self._partition_of(message).taken(message.receipt)
         return message
 
     def _check_single(self) -> None:
-        if self.closed:
-            raise self._failure or Conflict("this consumer is closed")
         if self._sources:
             raise Conflict("this consumer yields batches; open another one for single messages")
 
-    async def ack(self, message: ReceivedMessage[Any], *, durable: bool = False) -> None:
-        """Report a message as done; acks are gathered and sent together, within milliseconds.
+    async def ack(self, message: ReceivedMessage[Any]) -> None:
+        """Report a message as done: once this returns it is not delivered again."""
+        await self._partition_of(message).ack(message.receipt)
 
-        It returns at once while there is room. Until `flush` or `close` has returned, a crash may
-        bring the message again; with `durable` it waits until that is over for this one. Why an ack
-        failed is raised by the next one, by `flush`, or by `close`.
-        """
-        partition = self._partition_of(message)
-        if self.closed:
-            await partition.ack_alone(message.receipt)
-        else:
-            await partition.ack([message.receipt], durable=durable)
-
-    async def ack_until(
-        self, last: "ReceivedMessage[Any] | DeliveredBatch", *, durable: bool = False
-    ) -> None:
+    async def ack_until(self, last: "ReceivedMessage[Any] | DeliveredBatch") -> None:
         """Report a message or batch as done, and all before it that this consumer has received.
 
         That is what lies at lower offsets of the same topic or partition, was received here, and
         was neither acked nor nacked; what other consumers have, or what waits unread, is not
-        touched. It waits as `ack` does.
+        touched. Once this returns nothing of it is delivered again.
         """
-        if not isinstance(last, ReceivedMessage):
-            await self._source_of(last).ack_until(last, durable=durable)
-            return
-        partition = self._partition_of(last)
-        await partition.ack_until([last.receipt], durable=durable or self.closed)
-
-    async def flush(self) -> None:
-        """Return once all that was acked is durable, and is never delivered again.
-
-        Raises why an ack failed; its messages are delivered again.
-        """
-        outcomes = await asyncio.gather(
-            *(each.flush() for each in self._partitions.values()),
-            *(each.flush() for each in self._sources.values()),
-            return_exceptions=True,
-        )
-        raise_first(outcomes)
+        if isinstance(last, ReceivedMessage):
+            await self._partition_of(last).ack_until([last.receipt])
+        else:
+            await self._in_time(self._source_of(last).ack_until(last), last.topic)
 
     async def nack(
         self,
@@ -184,7 +153,6 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
             raise Conflict("this consumer is closed, or gives batches; seek before it does")
         if len(self._partitions) > 1 and position.startswith("offset:"):
             raise InvalidRequest("every partition counts its own offsets; seek to a time instead")
-        await self.flush()
         # Without a stream nothing can arrive that was sent before the subscription was moved.
         await self._tasks.close()
         self._drop_unread()
@@ -198,7 +166,7 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
 
     async def unsubscribe(self) -> None:
         """Close, and delete the subscription; Conflict if others consume from it."""
-        await self._end()  # With the subscription go its acks.
+        await self._end()
         for partition in self._partitions.values():
             await partition.unsubscribe()
 
@@ -233,9 +201,9 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         """
         if self.closed or self._sources:
             raise Conflict("this consumer is closed, or gives batches already")
-        from pydanube.client.batch_consumer import BatchConsumer, joined  # Loads Arrow.
+        from pydanube.client.batch_consumer import BatchConsumer  # Arrow, for those who use it.
 
-        queue: ItemQueue[DeliveredBatch] = ItemQueue(0)
+        queue: asyncio.Queue[DeliveredBatch | None] = asyncio.Queue()
         self._sources = {
             topic: BatchConsumer(self._brokers, topic, self._subscription, queue)
             for topic in self._partitions
@@ -244,20 +212,19 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         self._tasks = TaskScope(self._report)
         for topic in self._partitions:
             self._tasks.start(self._run_batches(topic, queue), f"receive batches of {topic}")
-        while (first := await queue.wait()) is not None:
-            batch = joined(first, queue)
+        while (batch := await queue.get()) is not None:
             self._sources[batch.topic].taken(batch)
             yield batch
         if self._failure is not None:
             raise self._failure
 
-    async def ack_batch(self, batch: "DeliveredBatch", *, durable: bool = False) -> None:
-        """Report all messages of a batch as done; it waits as `ack` does.
+    async def ack_batch(self, batch: "DeliveredBatch") -> None:
+        """Report all messages of a batch as done: once this returns they are not delivered again.
 
         Unlike single messages, batches can be settled only while this consumer is open. To settle
         some rows alone, give `batch.slice(start, end)`.
         """
-        await self._source_of(batch).ack(batch, durable=durable)
+        await self._in_time(self._source_of(batch).ack(batch), batch.topic)
 
     async def nack_batch(
         self, batch: "DeliveredBatch", *, delay_ms: int = 0, reason: str | None = None
@@ -282,7 +249,7 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
                 "may be delivered again"
             ) from error
 
-    async def _run_batches(self, topic: str, queue: "ItemQueue[DeliveredBatch]") -> None:
+    async def _run_batches(self, topic: str, queue: "asyncio.Queue[DeliveredBatch | None]") -> None:
         try:
             try:
                 await self._sources[topic].run()
@@ -291,9 +258,11 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         except Exception as error:  # noqa: BLE001  # The outermost loop: `batches` raises it.
             self._failure = error
         finally:
-            queue.end()
+            queue.put_nowait(None)
 
-    async def _gather_batches(self, topic: str, queue: "ItemQueue[DeliveredBatch]") -> None:
+    async def _gather_batches(
+        self, topic: str, queue: "asyncio.Queue[DeliveredBatch | None]"
+    ) -> None:
         from pydanube.client.gathered_consumer import GatheredConsumer
 
         _log.warning(
@@ -304,45 +273,25 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
         await gathered.run()
 
     async def close(self) -> None:
-        """Stop receiving; what was acked is durable then. Unread messages are delivered again.
+        """Stop receiving. Unread messages are dropped; the broker delivers them again.
 
         Messages received before can still be acked until the client closes. The place is free for
-        others at once. A given name may come back; one that was made up is forgotten. Raises why
-        acks failed, or were not confirmed in time, once it is closed: their messages come again.
+        others at once. A given name may come back; one that was made up is forgotten.
         """
         if self.closed:
             return
-        failure = await self._end()
+        await self._end()
         await asyncio.gather(*(partition.leave() for partition in self._partitions.values()))
-        if failure is not None:
-            raise failure
 
-    async def _end(self) -> DanubeError | None:
+    async def _end(self) -> None:
         self.closed = True
-        self._drop_unread()
-        self._queue.end()
-        failure: DanubeError | None = None
-        try:
-            async with asyncio.timeout(CLOSE_SECONDS_MAX):
-                await self.flush()
-        except DanubeError as error:
-            failure = error
-        except TimeoutError:
-            failure = Unavailable(
-                f"not all acks were confirmed within {CLOSE_SECONDS_MAX:g} s; their messages may "
-                "be delivered again"
-            )
-        for partition in self._partitions.values():
-            await partition.close_acks()
-        for source in self._sources.values():
-            await source.close_acks()
         await self._tasks.close()
         self._drop_unread()
-        return failure
+        self._queue.put_nowait(None)
 
     def _drop_unread(self) -> None:
-        while (message := self._queue.take()) is not None:
-            self._partition_of(message).dropped()
+        while not self._queue.empty():
+            self._queue.get_nowait()
 
     @override
     def __aiter__(self) -> AsyncIterator[ReceivedMessage[Value]]:
@@ -369,16 +318,9 @@ class Consumer(AsyncIterator[ReceivedMessage[Value]], Generic[Value]):
             await partition.run()
         except Exception as error:  # noqa: BLE001  # The outermost loop: `receive` raises it.
             self._failure = error
-            self._queue.end()  # Behind what was received before it failed.
+            await self._queue.put(None)  # Behind what was received before it failed.
 
     def _report(self, task: str, failure: BaseException) -> None:
         asyncio.get_running_loop().call_exception_handler(
             {"message": f"{task} failed", "exception": failure}
         )
-
-
-def raise_first(outcomes: Sequence[object]) -> None:
-    """Raise the first failure of many, once all have ended."""
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome

@@ -14,11 +14,11 @@ from pydanube.observability.logging import get_logger
 _log = get_logger(__name__)
 
 
-async def agree_on_failures(client: Client, subscriber: Subscriber) -> FailurePolicy | None:
+async def agree_on_failures(client: Client, subscriber: Subscriber) -> None:
     """Have the failure policy set as the subscriber says, before it gets any message.
 
     What it does not say is only a default: a broker or a topic that has no such policies is told
-    of in the log, and served all the same; None then. NotFound while the topic is not there.
+    of in the log, and served all the same. NotFound while the topic is not there.
     """
     wish = policy_wish(subscriber.retries, subscriber.dead_letter)
     names = subscriber.topic, subscriber.subscription
@@ -48,8 +48,6 @@ async def agree_on_failures(client: Client, subscriber: Subscriber) -> FailurePo
             raise
     else:
         _tell_policy(subscriber, policy)
-        return policy
-    return None
 
 
 def _tell_policy(subscriber: Subscriber, policy: FailurePolicy) -> None:

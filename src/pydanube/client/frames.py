@@ -1,13 +1,12 @@
 """Messages as tables and frames. Each library is loaded by those who ask for it."""
 
-from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
 
-from pydanube.model.batch import SCHEMA, payload_views_of, payloads_of
+from pydanube.model.batch import SCHEMA, payloads_of
 
 TABLE_SCHEMA = pa.schema([("topic", pa.utf8()), ("offset", pa.int64()), *SCHEMA])
 
@@ -24,13 +23,6 @@ class Rows(Struct, frozen=True):
     def payloads(self) -> list[bytes]:
         """Return the payload of every row; a few times faster than Arrow's own `to_pylist`."""
         return payloads_of(self.rows)
-
-    def payload_views(self) -> Iterator[memoryview]:
-        """Iterate over the payloads where they lie in the batch; none is copied.
-
-        A view is read-only, is taken by parsers, files and sockets, and keeps the batch in memory.
-        """
-        return payload_views_of(self.rows)
 
     def to_arrow(self) -> pa.Table:
         """Return a table: topic, offset, and the columns of a message."""

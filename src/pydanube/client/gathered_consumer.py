@@ -11,7 +11,6 @@ from pydanube.client.batch_consumer import CREDIT_ROWS, BatchSource, DeliveredBa
 from pydanube.client.brokers import Brokers
 from pydanube.client.codecs import BYTES
 from pydanube.client.connection import Subscription
-from pydanube.client.item_queue import ItemQueue
 from pydanube.client.message import Receipt, ReceivedMessage
 from pydanube.client.single_consumer import TopicConsumer
 from pydanube.errors import Conflict
@@ -34,11 +33,6 @@ class GatheredBatch(DeliveredBatch, frozen=True):
     def slice(self, start: int, end: int) -> Self:
         return replace(super().slice(start, end), receipts=self.receipts[start:end])
 
-    @override
-    def with_those_behind(self, others: Sequence[Self]) -> Self:
-        receipts = [receipt for each in (self, *others) for receipt in each.receipts]
-        return replace(super().with_those_behind(others), receipts=tuple(receipts))
-
 
 class GatheredConsumer(BatchSource):
     """Receives messages, and gives those together that arrive within GATHER_SECONDS.
@@ -51,10 +45,10 @@ class GatheredConsumer(BatchSource):
         brokers: Brokers,
         topic: str,
         subscription: Subscription,
-        batches: ItemQueue[DeliveredBatch],
+        batches: "asyncio.Queue[DeliveredBatch | None]",
     ) -> None:
         self.topic = topic
-        self._single = TopicConsumer(brokers, topic, subscription, BYTES, self, takes_batches=False)
+        self._single = TopicConsumer(brokers, topic, subscription, BYTES, self)
         self._batches = batches
         self._arrived: list[ReceivedMessage[bytes]] = []
         self._clock = brokers.surroundings.clock
@@ -78,10 +72,6 @@ class GatheredConsumer(BatchSource):
         while self._untaken_rows >= CREDIT_ROWS or self._single.in_hand >= UNSETTLED_MAX:
             self._room.clear()
             await self._room.wait()
-        self.put_nowait(message)
-
-    def put_nowait(self, message: ReceivedMessage[bytes]) -> None:
-        """Take a message in."""
         self._untaken_rows += 1
         if not self._arrived:
             self._gathering = self._clock.call_later(GATHER_SECONDS, self._give)
@@ -105,22 +95,14 @@ class GatheredConsumer(BatchSource):
     # What is settled.
 
     @override
-    async def ack(self, batch: DeliveredBatch, *, durable: bool) -> None:
-        await self._single.ack(self._receipts(batch), durable=durable)
+    async def ack(self, batch: DeliveredBatch) -> None:
+        await self._single.ack_each(self._receipts(batch))
         self._room.set()
 
     @override
-    async def ack_until(self, last: DeliveredBatch, *, durable: bool) -> None:
-        await self._single.ack_until(self._receipts(last), durable=durable)
+    async def ack_until(self, last: DeliveredBatch) -> None:
+        await self._single.ack_until(self._receipts(last))
         self._room.set()
-
-    @override
-    async def flush(self) -> None:
-        await self._single.flush()
-
-    @override
-    async def close_acks(self) -> None:
-        await self._single.close_acks()
 
     @override
     async def nack(self, batch: DeliveredBatch, *, delay_ms: int, reason: str | None) -> None:

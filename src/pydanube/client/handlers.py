@@ -32,7 +32,7 @@ class Subscriber(Struct, frozen=True, kw_only=True):
     subscription: str
     subscription_type: SubscriptionType
     start_position: str | None
-    concurrency: int | None
+    concurrency: int
     undecodable: Undecodable
     wants: Wants
     codec: Codec[Any]

@@ -3,22 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from msgspec import Struct
-
-from pydanube.client.ack_gathering import AckGatherer
 from pydanube.client.brokers import Brokers
 from pydanube.client.codecs import Codec, Value
 from pydanube.client.connection import Connection, Subscription
-from pydanube.client.flight_actions import act
 from pydanube.client.message import Receipt, ReceivedMessage
-from pydanube.errors import DanubeError, NotFound, NotSupported, Unavailable
-from pydanube.wire.danube.marks import mark_of
-from pydanube.wire.flight.descriptors import OffsetsAction, TopicOffset
-
-if TYPE_CHECKING:
-    from pydanube.client.message_stream import MessageStream
+from pydanube.errors import DanubeError, NotFound, Unavailable
 
 HEALTH_SECONDS = 5.0
 SETTLE_SECONDS_MAX = 30.0
@@ -29,20 +20,11 @@ IN_HAND_MAX = 200_000
 Taken_contra = TypeVar("Taken_contra", contravariant=True)
 
 
-class OffsetsAnswer(Struct, frozen=True):
-    """What the action `offsets` answers."""
-
-    topics: dict[str, TopicOffset]
-
-
 class Sink(Protocol[Taken_contra]):
     """Where received messages go."""
 
     async def put(self, message: Taken_contra, /) -> None:
         """Take a message in; waits while there is no room."""
-
-    def put_nowait(self, message: Taken_contra, /) -> None:
-        """Take a message in that was asked for."""
 
 
 class TopicConsumer(Generic[Value]):
@@ -55,8 +37,6 @@ class TopicConsumer(Generic[Value]):
         subscription: Subscription,
         codec: Codec[Value],
         sink: Sink[ReceivedMessage[Value]],
-        *,
-        takes_batches: bool = True,
     ) -> None:
         self.topic = topic
         self._brokers = brokers
@@ -66,17 +46,10 @@ class TopicConsumer(Generic[Value]):
         self._connection = brokers.service
         self._consumer_id = 0
         self._heard = False  # Since the stream was opened.
-        self._is_streaming = False
         self._follows = False
         """Whether `run` finds the topic again when it has moved."""
         self._in_hand: dict[int, Receipt] = {}
         """By offset: what the application has taken and not settled."""
-        self._takes_batches = takes_batches
-        self._stream: MessageStream[Value] | None = None
-        """How messages come where the topic is reliable and its broker gives batches."""
-        self._acks: AckGatherer[Receipt] = AckGatherer(
-            topic, self._send_acks, brokers.surroundings.clock, 0
-        )
 
     @property
     def in_hand(self) -> int:
@@ -85,42 +58,8 @@ class TopicConsumer(Generic[Value]):
 
     async def attach(self) -> None:
         """Subscribe at the broker that serves the topic; retries as every client does."""
-        self._connection, attached = await self._brokers.attach(
-            self.topic, self._connection, self._join
-        )
-        self._consumer_id, gives_batches = attached
-        if gives_batches and self._stream is None:
-            self._stream = self._new_stream()
-
-    async def _join(self, connection: Connection) -> tuple[int, bool]:
-        consumer_id = await self._subscribe(connection)
-        gives_batches = self._takes_batches and await self._gives_batches(connection)
-        return consumer_id, gives_batches
-
-    async def _gives_batches(self, connection: Connection) -> bool:
-        """Ask whether the topic's messages come in batches, too; not those of best-effort ones."""
-        now_ms = self._brokers.surroundings.clock.now_ms()
-        question = OffsetsAction(topics=[self.topic], time_ms=now_ms)
-        try:
-            await act(connection, "offsets", question, OffsetsAnswer)
-        except DanubeError as error:
-            if error.retryable:
-                raise
-            return False
-        return True
-
-    def _new_stream(self) -> "MessageStream[Value]":
-        from pydanube.client.batch_consumer import linger_of
-        from pydanube.client.message_stream import MessageStream
-
-        self._acks = AckGatherer(
-            self.topic,
-            self._send_acks,
-            self._brokers.surroundings.clock,
-            linger_of(self._subscription),
-        )
-        return MessageStream(
-            self._brokers, self.topic, self._subscription, self._codec, self._sink.put_nowait
+        self._connection, self._consumer_id = await self._brokers.attach(
+            self.topic, self._connection, self._subscribe
         )
 
     async def seek(self, position: str) -> None:
@@ -134,9 +73,6 @@ class TopicConsumer(Generic[Value]):
 
     async def unsubscribe(self) -> None:
         """Delete the subscription on this topic, if this consumer is its last one."""
-        if self._stream is not None:
-            # The stream may have followed the topic elsewhere; the consumer's id went along.
-            self._connection = await self._brokers.serving(self.topic, self._connection)
         await self._connection.unsubscribe(self.topic, self._subscription.name, self._consumer_id)
 
     async def leave(self) -> None:
@@ -154,18 +90,6 @@ class TopicConsumer(Generic[Value]):
         raised. Brokers of Danube end it cleanly: it is opened again, and the broker decides who has
         it. Subscribing again would take it back, and so on for ever.
         """
-        if self._stream is not None:
-            self._is_streaming = True
-            try:
-                await self._stream.run()
-            except NotSupported:
-                self._stream = None
-                await self.attach()
-            finally:
-                self._is_streaming = False
-        await self._run_alone()
-
-    async def _run_alone(self) -> None:
         attempt = 0
         self._follows = True
         try:
@@ -185,48 +109,16 @@ class TopicConsumer(Generic[Value]):
 
     def taken(self, receipt: Receipt) -> None:
         """Take note that the application has a message in its hands."""
-        if self._stream is not None:
-            self._stream.took(1)
         self._in_hand[receipt.offset] = receipt
         if len(self._in_hand) > IN_HAND_MAX:
             # Whoever settles nothing is not remembered for ever: the broker delivers it again.
             del self._in_hand[next(iter(self._in_hand))]
 
-    def dropped(self) -> None:
-        """Take note that a message was thrown away unread."""
-        if self._stream is not None:
-            self._stream.drop_unread(1)
-
     def forget(self) -> None:
         """Let `ack_until` leave out what was taken so far."""
         self._in_hand.clear()
 
-    async def ack(self, receipts: Sequence[Receipt], *, durable: bool = False) -> None:
-        """Ack with all that are acked at about this time; waits only if it shall be durable."""
-        for receipt in receipts:
-            self._settled(receipt)
-        await self._acks.add(receipts, len(receipts), durable=durable)
-
-    async def flush(self) -> None:
-        """Return once all that was acked is durable; raises why an ack failed."""
-        await self._acks.flush()
-
-    async def close_acks(self) -> None:
-        """Send no more of the acks that were gathered."""
-        await self._acks.close()
-
-    async def _send_acks(self, receipts: Sequence[Receipt]) -> None:
-        if self._stream is not None and self._is_streaming:
-            parts = [_part_of(receipt) for receipt in receipts]
-            try:
-                return await self._stream.settle_parts(parts)
-            except DanubeError:
-                if self._is_streaming:
-                    raise
-        # What a stream did not take that is no more may still be taken one by one.
-        await self.ack_each(receipts)
-
-    async def ack_alone(self, receipt: Receipt) -> None:
+    async def ack(self, receipt: Receipt) -> None:
         """Ack at the broker the consumer is attached to, also across a reconnect."""
         await self._settle(
             lambda connection: connection.ack(receipt, self._subscription.name), receipt
@@ -237,13 +129,13 @@ class TopicConsumer(Generic[Value]):
         """Ack one by one, many at the same time."""
         for first in range(0, len(receipts), SETTLED_AT_ONCE):
             together = receipts[first : first + SETTLED_AT_ONCE]
-            await asyncio.gather(*(self.ack_alone(receipt) for receipt in together))
+            await asyncio.gather(*(self.ack(receipt) for receipt in together))
 
-    async def ack_until(self, last: Sequence[Receipt], *, durable: bool = False) -> None:
+    async def ack_until(self, last: Sequence[Receipt]) -> None:
         """Ack these, and all before them that the application has, the oldest first."""
         due = {offset: held for offset, held in self._in_hand.items() if offset < last[0].offset}
         due |= {receipt.offset: receipt for receipt in last}
-        await self.ack([due[offset] for offset in sorted(due)], durable=durable)
+        await self.ack_each([due[offset] for offset in sorted(due)])
 
     async def nack(self, receipt: Receipt, *, delay_ms: int | None, reason: str | None) -> None:
         """Nack at the broker the consumer is attached to, also across a reconnect."""
@@ -354,8 +246,3 @@ class TopicConsumer(Generic[Value]):
 
     async def _subscribe(self, connection: Connection) -> int:
         return await connection.subscribe(self.topic, self._subscription)
-
-
-def _part_of(receipt: Receipt) -> tuple[str | None, int, int]:
-    place = receipt.message_id
-    return mark_of(place.broker_url), place.offset, place.offset + 1

@@ -1,7 +1,7 @@
 """Messages of one topic in columns: the unit that wire, journal, cache and segments move."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from struct import Struct as Layout
@@ -308,19 +308,6 @@ def payloads_of(rows: pa.RecordBatch) -> list[bytes]:
         return _cut_evenly(memoryview(data)[start:], length, count)
     held: bytes = data.slice(start, bounds[-1] - start).to_pybytes()
     return [held[low - start : high - start] for low, high in pairwise(bounds)]
-
-
-def payload_views_of(rows: pa.RecordBatch) -> Iterator[memoryview]:
-    """Iterate over the payloads of rows of `SCHEMA` where they lie, without copying any."""
-    column = rows.column(_PAYLOAD)
-    _, offsets, data = column.buffers()
-    count = len(column)
-    if not count:
-        return
-    held = memoryview(data if data is not None else b"").toreadonly()
-    bounds = memoryview(offsets).cast("i")[column.offset : column.offset + count + 1]
-    for low, high in pairwise(bounds):
-        yield held[low:high]
 
 
 def _cut_evenly(data: memoryview, length: int, count: int) -> list[bytes]:

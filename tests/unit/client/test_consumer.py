@@ -3,8 +3,7 @@ import asyncio
 import pytest
 
 from pydanube.client.client import Client
-from pydanube.client.consumer import QUEUE_MESSAGES_MAX, Consumer
-from pydanube.client.single_consumer import SETTLE_SECONDS_MAX
+from pydanube.client.consumer import QUEUE_MESSAGES_MAX, SETTLE_SECONDS_MAX, Consumer
 from pydanube.errors import AccessDenied, Conflict, NotFound, Unavailable
 from pydanube.wire.calls import CallRefused, StatusCode
 from tests.support.fake_brokers import OTHER_URL, URL, FakeBroker, FakeBrokers, with_client
@@ -23,7 +22,7 @@ async def take(consumer: Consumer, number: int) -> list[bytes]:
     for _ in range(number):
         async with asyncio.timeout(60):
             message = await consumer.receive()
-        await consumer.ack(message, durable=True)
+        await consumer.ack(message)
         taken.append(message.payload)
     return taken
 
@@ -43,7 +42,7 @@ def test_messages_arrive_with_all_that_belongs_to_them_and_acks_go_back() -> Non
         assert (message.topic, message.offset, message.payload) == (TOPIC, 0, b"one")
         assert (message.attributes, message.routing_key) == ({"a": "b"}, "k")
         assert (message.producer_name, message.schema_id) == ("till", None)
-        await consumer.ack(message, durable=True)
+        await consumer.ack(message)
         assert cluster.subscriptions[TOPIC, "billing"].acked == {0}
         await consumer.nack(message, delay_ms=5, reason="why not")
         assert cluster.subscriptions[TOPIC, "billing"].nacked == [0]
@@ -278,12 +277,12 @@ def test_an_ack_waits_for_the_broker_to_come_back() -> None:
         await publish(client, b"one")
         message = await consumer.receive()
         cluster.first.refuse("Ack", *[StatusCode.UNAVAILABLE] * 12)
-        await consumer.ack(message, durable=True)
+        await consumer.ack(message)
         assert cluster.subscriptions[TOPIC, "billing"].acked == {0}
         cluster.first.refuse("Ack", *[StatusCode.UNAVAILABLE] * 1_000)
         started = asyncio.get_running_loop().time()
         with pytest.raises(Unavailable, match=r"delivered again .*scripted UNAVAILABLE"):
-            await consumer.ack(message, durable=True)
+            await consumer.ack(message)
         assert asyncio.get_running_loop().time() - started == pytest.approx(SETTLE_SECONDS_MAX)
 
 
@@ -295,7 +294,7 @@ def test_an_ack_that_is_refused_for_good_is_raised_at_once() -> None:
         message = await consumer.receive()
         cluster.first.refuse("Ack", StatusCode.PERMISSION_DENIED)
         with pytest.raises(AccessDenied):
-            await consumer.ack(message, durable=True)
+            await consumer.ack(message)
         assert cluster.first.count("Ack") == 1
 
     with_client(test)
@@ -309,7 +308,7 @@ def test_an_ack_follows_the_topic_to_its_new_broker() -> None:
         message = await consumer.receive()
         cluster.owners[TOPIC] = URL
         cluster.second.crash()
-        await consumer.ack(message, durable=True)
+        await consumer.ack(message)
         assert cluster.first.count("Ack") == 1
 
     with_client(test)
@@ -357,7 +356,7 @@ def test_closing_drops_what_nobody_read_and_keeps_acks_possible() -> None:
         assert cluster.open_streams == 1
         await consumer.close()
         assert cluster.open_streams == 0
-        await consumer.ack(message, durable=True)
+        await consumer.ack(message)
         assert cluster.subscriptions[TOPIC, "billing"].acked == {0}
 
     with_client(test)
