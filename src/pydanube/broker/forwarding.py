@@ -6,7 +6,8 @@ Whatever broker is asked knows what was answered before at any other, and what w
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -157,8 +158,9 @@ class Forwarding:
     def _caught_up(self, handler: UnaryHandler) -> UnaryHandler:
         async def serve(request: bytes, call: Call) -> bytes:
             # One that was sent on, too: its sender may know more than this broker.
-            await self._readiness.catch_up()
-            return await handler(request, call)
+            is_current = await self._readiness.catch_up()
+            with _certain(is_current):
+                return await handler(request, call)
 
         return serve
 
@@ -172,8 +174,9 @@ class Forwarding:
             else:
                 if method is not services.TOPIC_PARTITIONS or _has_partitions(reply):
                     return reply
-            await self._readiness.catch_up()
-            return await handler(request, call)
+            is_current = await self._readiness.catch_up()
+            with _certain(is_current):
+                return await handler(request, call)
 
         return serve
 
@@ -265,6 +268,21 @@ def _as_of_one_topic(answer: Any, base: str, partitions: int) -> None:  # noqa: 
         answer.subscriptions.extend(names)
     if "partitions" in known:
         answer.name, answer.partitions = base, partitions
+
+
+@contextmanager
+def _certain(is_current: bool) -> Iterator[None]:
+    """Say that nobody knows, not that something is missing, on a broker that may be behind.
+
+    Whoever deletes takes "not found" for done.
+    """
+    try:
+        yield
+    except CallRefused as refused:
+        if is_current or refused.code is not StatusCode.NOT_FOUND:
+            raise
+        text = f"{refused.text}, as far as this broker knows; it may be behind its cluster: repeat"
+        raise CallRefused(StatusCode.UNAVAILABLE, text) from refused
 
 
 def _unary_of(

@@ -44,10 +44,11 @@ class Readiness:
         self._begun = self._passed = 0
         """How many barriers were begun, and the number of the last one that was passed."""
 
-    async def catch_up(self) -> None:
+    async def catch_up(self) -> bool:
         """See all that was acknowledged before, through whatever broker, if that is possible soon.
 
-        Whoever asks while a barrier is under way shares the next one.
+        Whoever asks while a barrier is under way shares the next one. False if it was not possible:
+        then what this broker does not know may be there all the same.
         """
         asked = self._begun
         with suppress(DanubeError, TimeoutError):
@@ -56,6 +57,8 @@ class Readiness:
                     self._begun += 1
                     await self._barrier()
                     self._passed = self._begun
+            return True
+        return False
 
     async def until_settled(self, topics: Sequence[str]) -> bool:
         """Return once each topic is open here, is another broker's, or is not there.
