@@ -191,6 +191,8 @@ class Nemesis:
             if code is None:
                 return
             self._write("ended", number, f"with {code}")
+            if number in self._harmed:
+                starts.clear()  # While its disk is ill it cannot but end again.
             if len(starts) == STARTS_MAX and now() - starts[0] < 60:
                 self._write("broken", number, f"does not start: {broker.log_tail(3)}")
                 self._given_up.add(number)

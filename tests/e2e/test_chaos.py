@@ -51,7 +51,6 @@ def test_a_short_run_keeps_every_law(tmp_path: Path) -> None:
     ("law", "brokers", "faults", "deeds"),
     [
         ("lost|two values", ("--command", WITHOUT_SYNC), "kill", ""),
-        ("stale ack", ("--plant", "acks_count_by_name_and_offset_alone"), "", "recreate"),
         ("stuck", ("--plant", "a_stuck_journal_keeps_the_lease"), "EIO", ""),
     ],
 )
