@@ -26,7 +26,7 @@ AGAIN_SECONDS = 0.3
 UNCERTAIN_SECONDS = 5.0
 """So long an attempt that ended in silence may still be carried out."""
 DRAINED = "drained"
-NEW_MESSAGES_SECONDS = 4.0
+NEW_MESSAGES_SECONDS = 2.0
 """How long the topic that was made again gets messages before old acks come."""
 
 Work = Callable[[AdminConnection], Awaitable[None]]
